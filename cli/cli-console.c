@@ -1,0 +1,76 @@
+/*
+ * The program's dealings with its surroundings: streams, files, clock. Progress lines go to stderr
+ * and only to a terminal, so that neither a pipe nor a log ever holds half a line.
+ */
+
+#include "cli.h"
+
+#include <errno.h>
+#include <glib/gstdio.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <sys/resource.h>
+
+void cli_print(const char *format, ...) {
+    va_list arguments;
+    g_autofree char *text = NULL;
+
+    va_start(arguments, format);
+    text = g_strdup_vprintf(format, arguments);
+    va_end(arguments);
+    fputs(text, stdout);
+}
+
+void cli_progress(const Cli *cli, const char *format, ...) {
+    va_list arguments;
+    g_autofree char *text = NULL;
+
+    if (!cli->progress)
+        return;
+    va_start(arguments, format);
+    text = g_strdup_vprintf(format, arguments);
+    va_end(arguments);
+    fprintf(stderr, "\r\033[K%s", text);
+    fflush(stderr);
+}
+
+void cli_progress_done(const Cli *cli) {
+    if (cli->progress)
+        fputs("\r\033[K", stderr);
+}
+
+void cli_print_json(RefitJson *json) {
+    gsize length;
+    g_autofree char *text = refit_json_finish(json, &length);
+
+    fwrite(text, 1, length, stdout);
+}
+
+gboolean cli_write_file(const Cli *cli, const char *path, const char *data, gsize length,
+                        GError **error) {
+    g_autoptr(GError) local = NULL;
+
+    if (!cli->options.force && g_file_test(path, G_FILE_TEST_EXISTS)) {
+        g_set_error(error, REFIT_ERROR, REFIT_ERROR_INVALID,
+                    "%s exists already; write to another file or replace it with --force", path);
+        return FALSE;
+    }
+    if (!g_file_set_contents(path, data, (gssize)length, &local)) {
+        g_set_error(error, REFIT_ERROR, REFIT_ERROR_BACKEND, "cannot write %s: %s", path,
+                    local->message);
+        return FALSE;
+    }
+    return TRUE;
+}
+
+double cli_clock_s(void) {
+    return (double)g_get_monotonic_time() / G_USEC_PER_SEC;
+}
+
+guint64 cli_peak_rss_bytes(void) {
+    struct rusage own, children;
+
+    if (getrusage(RUSAGE_SELF, &own) != 0 || getrusage(RUSAGE_CHILDREN, &children) != 0)
+        return 0;
+    return (guint64)MAX(own.ru_maxrss, children.ru_maxrss) * 1024; /* Linux counts KiB */
+}

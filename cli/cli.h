@@ -1,0 +1,104 @@
+#pragma once
+
+/*
+ * What the commands of the `refit` program share. Commands parse options, call the library and
+ * print; they hold no logic that a user of the library would miss. stdout carries data, stderr
+ * talk; exit codes are those of REFIT_ERROR_MAP, 0 yes, 1 no, 2 usage.
+ */
+
+#include "refit-executor.h"
+#include "refit-prediction.h"
+#include "refit-strategy.h"
+
+G_BEGIN_DECLS
+
+enum { CLI_EXIT_YES = 0, CLI_EXIT_NO = 1, CLI_EXIT_USAGE = 2 };
+
+/* Options of all commands; each command accepts the ones its table entry names. */
+typedef struct {
+    char *strategy;
+    char *output; /* -o */
+    char **set;   /* --set, repeated */
+    gboolean json;
+    gboolean timings;
+    gboolean force; /* -f: overwrite an existing output file */
+    gboolean quiet;
+    gboolean help;
+} CliOptions;
+
+/* One bit per option, for the command table. */
+typedef enum {
+    CLI_OPTION_STRATEGY = 1 << 0,
+    CLI_OPTION_OUTPUT = 1 << 1,
+    CLI_OPTION_SET = 1 << 2,
+    CLI_OPTION_JSON = 1 << 3,
+    CLI_OPTION_TIMINGS = 1 << 4,
+} CliOptionFlags;
+
+typedef struct {
+    RefitStore store;
+    CliOptions options;
+    char **arguments;  /* after the command name; NULL-terminated */
+    gboolean progress; /* stderr is a terminal and nobody asked for quiet */
+} Cli;
+
+typedef struct {
+    const char *name;
+    const char *arguments; /* "CASE" */
+    const char *summary;   /* one line */
+    const char *help;      /* paragraphs for `refit COMMAND --help`, with an example */
+    CliOptionFlags options;
+    guint min_arguments, max_arguments;
+    int (*run)(Cli *cli, GError **error); /* exit code; on error any value with `error` set */
+} CliCommand;
+
+int cli_plan(Cli *cli, GError **error);
+int cli_predict(Cli *cli, GError **error);
+int cli_compare(Cli *cli, GError **error);
+int cli_show(Cli *cli, GError **error);
+
+/* ---- console ---- */
+
+/* Prints `text` to stdout. */
+void cli_print(const char *format, ...) G_GNUC_PRINTF(1, 2);
+/* A line of progress on stderr that the next one replaces; nothing unless cli->progress. */
+void cli_progress(const Cli *cli, const char *format, ...) G_GNUC_PRINTF(2, 3);
+void cli_progress_done(const Cli *cli);
+/* Ends `json` and prints it to stdout; takes ownership. */
+void cli_print_json(RefitJson *json);
+/*
+ * Writes a file through a temporary name, so that it is whole or absent. Refuses to replace an
+ * existing one without --force.
+ */
+gboolean cli_write_file(const Cli *cli, const char *path, const char *data, gsize length,
+                        GError **error) G_GNUC_WARN_UNUSED_RESULT;
+/* Seconds of a monotonic clock, and the largest resident size so far of this program and of its
+ * finished children, in bytes. */
+double cli_clock_s(void);
+guint64 cli_peak_rss_bytes(void);
+
+/* ---- cases ---- */
+
+/* Case of the first argument with --set applied, and its problem. */
+gboolean cli_load_case(const Cli *cli, RefitCase **case_out, RefitProblem **problem_out,
+                       GError **error) G_GNUC_WARN_UNUSED_RESULT;
+/* Two lines that say what the case is. Caller frees. */
+char *cli_case_headline(const RefitCase *refit_case);
+void cli_json_bound(RefitJson *json, const RefitBound *bound);
+
+/* Transfers counted per tensor: a class transfer once for each member. */
+guint64 cli_count_transfers(const RefitPlan *plan);
+
+/* What --timings adds. */
+typedef struct {
+    double plan_s, simulate_s;
+} CliTimings;
+void cli_json_timings(RefitJson *json, const CliTimings *timings);
+
+/* Plans with `strategy` and, when `prediction_out` is not NULL, simulates. */
+gboolean cli_plan_and_predict(const Cli *cli, const RefitProblem *problem,
+                              const RefitStrategy *strategy, RefitPlan **plan_out,
+                              RefitPrediction *prediction_out, CliTimings *timings_out,
+                              GError **error) G_GNUC_WARN_UNUSED_RESULT;
+
+G_END_DECLS

@@ -1,0 +1,156 @@
+/*
+ * `refit compare CASE`: every strategy on one case, side by side with the bound. The first line is
+ * the answer; the table gives times, bytes and what limits; JSON has the same in full precision.
+ */
+
+#include "cli-table.h"
+#include "cli.h"
+
+typedef struct {
+    const char *strategy; /* static */
+    RefitPrediction prediction;
+    CliTimings timings;
+    guint64 link_bytes[REFIT_N_LINKS];
+    guint64 logical_bytes, transfers, n_messages;
+    char *digest;
+} Row;
+
+static void clear_row(gpointer data) {
+    g_free(((Row *)data)->digest);
+}
+
+static gboolean run_strategy(const Cli *cli, const RefitProblem *problem,
+                             const RefitStrategy *strategy, Row *row, GError **error) {
+    g_autoptr(RefitPlan) plan = NULL;
+
+    if (!cli_plan_and_predict(cli, problem, strategy, &plan, &row->prediction, &row->timings,
+                              error))
+        return FALSE;
+    row->strategy = strategy->name;
+    for (guint link = 0; link < REFIT_N_LINKS; link++)
+        row->link_bytes[link] = plan->link_bytes[link];
+    row->logical_bytes = plan->logical_bytes;
+    row->transfers = cli_count_transfers(plan);
+    row->n_messages = plan->n_messages;
+    row->digest = g_strdup(plan->digest);
+    return TRUE;
+}
+
+static void print_json(const Cli *cli, const RefitCase *refit_case, const RefitProblem *problem,
+                       const RefitBound *bound, const GArray *rows) {
+    RefitJson *json = refit_json_new(2);
+
+    refit_json_begin_object(json, NULL);
+    refit_json_string(json, "schema", "refit.comparison/1");
+    refit_json_string(json, "case", refit_case->name);
+    refit_json_string(json, "profile", refit_case->profile->name);
+    refit_json_begin_array(json, "terms_on");
+    for (guint term = 0; term < REFIT_N_TERMS; term++)
+        if (refit_profile_is_on(refit_case->profile, term))
+            refit_json_string(json, NULL, refit_term_name(term));
+    refit_json_end_array(json);
+    cli_json_bound(json, bound);
+    refit_json_begin_array(json, "rows");
+    for (guint i = 0; i < rows->len; i++) {
+        const Row *row = &g_array_index(rows, Row, i);
+
+        refit_json_begin_object(json, NULL);
+        refit_json_string(json, "strategy", row->strategy);
+        refit_json_begin_object(json, "time_s");
+        refit_json_double(json, "wire", row->prediction.wire_s);
+        refit_json_double(json, "pipeline", row->prediction.pipeline_s);
+        refit_json_double(json, "step", row->prediction.step_s);
+        refit_json_end_object(json);
+        refit_json_uint(json, "network_bytes", row->link_bytes[REFIT_LINK_NETWORK]);
+        refit_json_uint(json, "nvlink_bytes", row->link_bytes[REFIT_LINK_NVLINK]);
+        refit_json_uint(json, "local_bytes", row->link_bytes[REFIT_LINK_LOCAL]);
+        refit_json_uint(json, "needed_bytes", problem->needed_bytes);
+        refit_json_uint(json, "logical_bytes", row->logical_bytes);
+        refit_json_uint(json, "transfers", row->transfers);
+        refit_json_uint(json, "messages", row->n_messages);
+        refit_json_string(json, "limited_by", row->prediction.limited_by);
+        refit_json_double(json, "limited_busy", row->prediction.limited_busy);
+        refit_json_string(json, "digest", row->digest);
+        if (cli->options.timings)
+            cli_json_timings(json, &row->timings);
+        refit_json_end_object(json);
+    }
+    refit_json_end_array(json);
+    refit_json_end_object(json);
+    cli_print_json(json);
+}
+
+static const Row *fastest(const GArray *rows) {
+    const Row *best = &g_array_index(rows, Row, 0);
+
+    for (guint i = 1; i < rows->len; i++) {
+        const Row *row = &g_array_index(rows, Row, i);
+        if (row->prediction.step_s < best->prediction.step_s)
+            best = row;
+    }
+    return best;
+}
+
+static void print_text(const RefitCase *refit_case, const RefitBound *bound, const GArray *rows) {
+    g_autoptr(CliTable) table = cli_table_new();
+    g_autofree char *headline = cli_case_headline(refit_case);
+    const Row *best = fastest(rows);
+    g_autofree char *step = refit_format_seconds(best->prediction.step_s);
+    g_autofree char *wire = refit_format_seconds(best->prediction.wire_s);
+    g_autofree char *bound_time = refit_format_seconds(bound->time_s);
+    g_autofree char *bound_bytes = refit_format_bytes(bound->network_bytes);
+
+    cli_table_add_column(table, "strategy", "", CLI_LEFT);
+    cli_table_add_column(table, "wire", "s", CLI_RIGHT);
+    cli_table_add_column(table, "bound", "%", CLI_RIGHT);
+    cli_table_add_column(table, "pipeline", "s", CLI_RIGHT);
+    cli_table_add_column(table, "step", "s", CLI_RIGHT);
+    cli_table_add_column(table, "network", "GB", CLI_RIGHT);
+    cli_table_add_column(table, "NVLink", "GB", CLI_RIGHT);
+    cli_table_add_column(table, "limited by", "", CLI_LEFT);
+    for (guint i = 0; i < rows->len; i++) {
+        const Row *row = &g_array_index(rows, Row, i);
+
+        cli_table_add_cell(table, g_strdup(row->strategy));
+        cli_table_add_number(table, row->prediction.wire_s);
+        cli_table_add_number(
+            table, row->prediction.wire_s > 0 ? 100 * bound->time_s / row->prediction.wire_s : 100);
+        cli_table_add_number(table, row->prediction.pipeline_s);
+        cli_table_add_number(table, row->prediction.step_s);
+        cli_table_add_number(table, (double)row->link_bytes[REFIT_LINK_NETWORK] / 1e9);
+        cli_table_add_number(table, (double)row->link_bytes[REFIT_LINK_NVLINK] / 1e9);
+        cli_table_add_cell(table, g_strdup_printf("%s %.0f %%", row->prediction.limited_by,
+                                                  100 * row->prediction.limited_busy));
+    }
+    g_autofree char *body = cli_table_to_string(table);
+    cli_print("%s: %s is fastest, step %s (wire %s)\n", refit_case->name, best->strategy, step,
+              wire);
+    cli_print("%s", headline);
+    cli_print("bound   %s and %s into NVLink domains, limited by %s\n\n", bound_time, bound_bytes,
+              bound->limited_by);
+    cli_print("%s\n", body);
+    cli_print("wire: network and NVLink only; bound: best possible wire time over this one;\n"
+              "pipeline: with operations and packing; step: with install and host time.\n");
+}
+
+int cli_compare(Cli *cli, GError **error) {
+    g_autoptr(RefitCase) refit_case = NULL;
+    g_autoptr(RefitProblem) problem = NULL;
+    g_autoptr(GArray) rows = g_array_new(FALSE, TRUE, sizeof(Row));
+    RefitBound bound;
+
+    g_array_set_clear_func(rows, clear_row);
+    if (!cli_load_case(cli, &refit_case, &problem, error) ||
+        !refit_bound_compute(problem, &bound, error))
+        return CLI_EXIT_NO;
+    for (guint i = 0; refit_strategies()[i] != NULL; i++) {
+        g_array_set_size(rows, i + 1);
+        if (!run_strategy(cli, problem, refit_strategies()[i], &g_array_index(rows, Row, i), error))
+            return CLI_EXIT_NO;
+    }
+    if (cli->options.json)
+        print_json(cli, refit_case, problem, &bound, rows);
+    else
+        print_text(refit_case, &bound, rows);
+    return CLI_EXIT_YES;
+}

@@ -1,0 +1,117 @@
+/*
+ * `refit plan CASE`: makes and proves a plan, prints what it moves next to the bound, and with -o
+ * writes the whole plan. It claims no times beyond the bound: `refit predict` does.
+ */
+
+#include "cli-table.h"
+#include "cli.h"
+
+static void print_json(const Cli *cli, const RefitPlan *plan, const RefitBound *bound,
+                       const CliTimings *timings) {
+    RefitJson *json = refit_json_new(2);
+
+    refit_json_begin_object(json, NULL);
+    refit_json_string(json, "schema", "refit.plan-summary/1");
+    refit_json_string(json, "case", plan->problem->refit_case->name);
+    refit_json_string(json, "strategy", plan->strategy);
+    refit_json_string(json, "digest", plan->digest);
+    refit_json_uint(json, "transfers", cli_count_transfers(plan));
+    refit_json_uint(json, "class_transfers", plan->n_transfers);
+    refit_json_uint(json, "classes", plan->problem->n_classes);
+    refit_json_uint(json, "messages", plan->n_messages);
+    refit_json_uint(json, "steps", plan->n_steps);
+    refit_json_uint(json, "batches", plan->n_batches);
+    refit_json_uint(json, "network_bytes", plan->link_bytes[REFIT_LINK_NETWORK]);
+    refit_json_uint(json, "nvlink_bytes", plan->link_bytes[REFIT_LINK_NVLINK]);
+    refit_json_uint(json, "local_bytes", plan->link_bytes[REFIT_LINK_LOCAL]);
+    refit_json_uint(json, "needed_bytes", plan->problem->needed_bytes);
+    refit_json_uint(json, "logical_bytes", plan->logical_bytes);
+    cli_json_bound(json, bound);
+    if (cli->options.timings)
+        cli_json_timings(json, timings);
+    refit_json_end_object(json);
+    cli_print_json(json);
+}
+
+/* Least and most bytes of the ranks that move any in this direction. */
+static void add_direction(CliTable *table, const RefitPlan *plan, RefitLink link, gboolean in) {
+    guint64 least = G_MAXUINT64, most = 0, total = 0;
+    guint n_ranks = 0;
+
+    for (guint rank = 0; rank < plan->problem->n_ranks; rank++) {
+        const RefitRankAccount *account = &plan->accounts[rank];
+        guint64 bytes = in ? account->in[link] : account->out[link];
+
+        if (bytes == 0)
+            continue;
+        least = MIN(least, bytes);
+        most = MAX(most, bytes);
+        total += bytes;
+        n_ranks++;
+    }
+    if (n_ranks == 0)
+        return;
+    cli_table_add_cell(table, g_strdup_printf("%s %s", refit_link_name(link), in ? "in" : "out"));
+    cli_table_add_cell(table, g_strdup_printf("%u", n_ranks));
+    cli_table_add_cell(table, refit_format_bytes(total));
+    cli_table_add_cell(table, refit_format_bytes(least));
+    cli_table_add_cell(table, refit_format_bytes(most));
+}
+
+static void print_text(const RefitPlan *plan, const RefitBound *bound) {
+    const RefitCase *refit_case = plan->problem->refit_case;
+    g_autoptr(CliTable) table = cli_table_new();
+    g_autofree char *headline = cli_case_headline(refit_case);
+    g_autofree char *network = refit_format_bytes(plan->link_bytes[REFIT_LINK_NETWORK]);
+    g_autofree char *least = refit_format_bytes(bound->network_bytes);
+    g_autofree char *needed = refit_format_bytes(plan->problem->needed_bytes);
+    g_autofree char *time = refit_format_seconds(bound->time_s);
+
+    cli_print("%s: %s moves %s over the network for %s needed\n", refit_case->name, plan->strategy,
+              network, needed);
+    cli_print("%s", headline);
+    cli_print("bound   %s over the network, %s, limited by %s\n", least, time, bound->limited_by);
+    cli_print("plan    %" G_GUINT64_FORMAT " transfers of %u classes in %" G_GUINT64_FORMAT
+              " messages, %u steps, %u batches\n"
+              "digest  %s\n\n",
+              cli_count_transfers(plan), plan->problem->n_classes, plan->n_messages, plan->n_steps,
+              plan->n_batches, plan->digest);
+    cli_table_add_column(table, "link", "", CLI_LEFT);
+    cli_table_add_column(table, "ranks", "", CLI_RIGHT);
+    cli_table_add_column(table, "all", "", CLI_RIGHT);
+    cli_table_add_column(table, "least busy", "", CLI_RIGHT);
+    cli_table_add_column(table, "busiest", "", CLI_RIGHT);
+    for (guint link = REFIT_N_LINKS; link-- > 0;) {
+        add_direction(table, plan, link, FALSE);
+        add_direction(table, plan, link, TRUE);
+    }
+    g_autofree char *body = cli_table_to_string(table);
+    cli_print("%s", body);
+}
+
+int cli_plan(Cli *cli, GError **error) {
+    g_autoptr(RefitCase) refit_case = NULL;
+    g_autoptr(RefitProblem) problem = NULL;
+    g_autoptr(RefitPlan) plan = NULL;
+    const RefitStrategy *strategy = refit_strategy_find(
+        cli->options.strategy ? cli->options.strategy : REFIT_STRATEGY_DEFAULT, error);
+    CliTimings timings;
+    RefitBound bound;
+
+    if (strategy == NULL || !cli_load_case(cli, &refit_case, &problem, error) ||
+        !refit_bound_compute(problem, &bound, error) ||
+        !cli_plan_and_predict(cli, problem, strategy, &plan, NULL, &timings, error))
+        return CLI_EXIT_NO;
+    if (cli->options.output != NULL) {
+        gsize length;
+        g_autofree char *text = refit_plan_to_json(plan, &length);
+
+        if (!cli_write_file(cli, cli->options.output, text, length, error))
+            return CLI_EXIT_NO;
+    }
+    if (cli->options.json)
+        print_json(cli, plan, &bound, &timings);
+    else
+        print_text(plan, &bound);
+    return CLI_EXIT_YES;
+}

@@ -1,0 +1,105 @@
+/*
+ * `refit predict CASE`: one strategy, simulated. The first line is the answer; when the case has
+ * a time budget, it says whether the step fits and the exit code is 1 when it does not.
+ */
+
+#include "cli-table.h"
+#include "cli.h"
+
+static void print_json(const Cli *cli, const RefitPlan *plan, const RefitBound *bound,
+                       const RefitPrediction *prediction, const CliTimings *timings) {
+    const RefitCase *refit_case = plan->problem->refit_case;
+    RefitJson *json = refit_json_new(2);
+
+    refit_json_begin_object(json, NULL);
+    refit_json_string(json, "schema", "refit.prediction/1");
+    refit_json_string(json, "case", refit_case->name);
+    refit_json_string(json, "strategy", plan->strategy);
+    refit_json_string(json, "executor", "simgrid");
+    refit_json_string(json, "digest", plan->digest);
+    refit_json_begin_object(json, "time_s");
+    refit_json_double(json, "wire", prediction->wire_s);
+    refit_json_double(json, "pipeline", prediction->pipeline_s);
+    refit_json_double(json, "step", prediction->step_s);
+    refit_json_double(json, "install", prediction->install_s);
+    refit_json_double(json, "host", prediction->host_s);
+    refit_json_double(json, "pause", prediction->pause_s);
+    refit_json_end_object(json);
+    cli_json_bound(json, bound);
+    refit_json_uint(json, "network_bytes", prediction->event_bytes[REFIT_LINK_NETWORK]);
+    refit_json_uint(json, "nvlink_bytes", prediction->event_bytes[REFIT_LINK_NVLINK]);
+    refit_json_uint(json, "local_bytes", prediction->event_bytes[REFIT_LINK_LOCAL]);
+    refit_json_string(json, "limited_by", prediction->limited_by);
+    refit_json_uint(json, "limited_rank", prediction->limited_rank);
+    refit_json_double(json, "limited_busy", prediction->limited_busy);
+    refit_json_double(json, "time_resolution_s", prediction->time_resolution_s);
+    if (refit_case->budget_time_s > 0) {
+        refit_json_double(json, "budget_s", refit_case->budget_time_s);
+        refit_json_bool(json, "fits", prediction->step_s <= refit_case->budget_time_s);
+    }
+    if (cli->options.timings)
+        cli_json_timings(json, timings);
+    refit_json_end_object(json);
+    cli_print_json(json);
+}
+
+static void add_row(CliTable *table, const char *what, double seconds, const char *note) {
+    cli_table_add_cell(table, g_strdup(what));
+    cli_table_add_number(table, seconds);
+    cli_table_add_cell(table, g_strdup(note));
+}
+
+static void print_text(const RefitPlan *plan, const RefitBound *bound,
+                       const RefitPrediction *prediction) {
+    const RefitCase *refit_case = plan->problem->refit_case;
+    g_autoptr(CliTable) table = cli_table_new();
+    g_autofree char *headline = cli_case_headline(refit_case);
+    g_autofree char *step = refit_format_seconds(prediction->step_s);
+    g_autofree char *budget = refit_format_seconds(refit_case->budget_time_s);
+    g_autofree char *network = refit_format_bytes(prediction->event_bytes[REFIT_LINK_NETWORK]);
+    g_autofree char *nvlink = refit_format_bytes(prediction->event_bytes[REFIT_LINK_NVLINK]);
+    g_autofree char *least = refit_format_bytes(bound->network_bytes);
+
+    if (refit_case->budget_time_s > 0)
+        cli_print("%s: %s with %s, step %s of %s\n", refit_case->name,
+                  prediction->step_s <= refit_case->budget_time_s ? "FITS" : "MISSES",
+                  plan->strategy, step, budget);
+    else
+        cli_print("%s: step %s with %s\n", refit_case->name, step, plan->strategy);
+    cli_table_add_column(table, "time", "", CLI_LEFT);
+    cli_table_add_column(table, "", "s", CLI_RIGHT);
+    cli_table_add_column(table, "what it counts", "", CLI_LEFT);
+    add_row(table, "bound", bound->time_s, bound->limited_by);
+    add_row(table, "wire", prediction->wire_s, "network and NVLink");
+    add_row(table, "pipeline", prediction->pipeline_s, "with operations and packing");
+    add_row(table, "step", prediction->step_s, "with install, host and pause");
+    g_autofree char *body = cli_table_to_string(table);
+    cli_print("%s\n%s\n", headline, body);
+    cli_print("moved   %s over the network (at least %s), %s over NVLink\n", network, least,
+              nvlink);
+    cli_print("limit   %s of rank %u, busy %.0f %% of the wire time\n", prediction->limited_by,
+              prediction->limited_rank, 100 * prediction->limited_busy);
+}
+
+int cli_predict(Cli *cli, GError **error) {
+    g_autoptr(RefitCase) refit_case = NULL;
+    g_autoptr(RefitProblem) problem = NULL;
+    g_autoptr(RefitPlan) plan = NULL;
+    const RefitStrategy *strategy = refit_strategy_find(
+        cli->options.strategy ? cli->options.strategy : REFIT_STRATEGY_DEFAULT, error);
+    RefitPrediction prediction;
+    CliTimings timings;
+    RefitBound bound;
+
+    if (strategy == NULL || !cli_load_case(cli, &refit_case, &problem, error) ||
+        !refit_bound_compute(problem, &bound, error) ||
+        !cli_plan_and_predict(cli, problem, strategy, &plan, &prediction, &timings, error))
+        return CLI_EXIT_NO;
+    if (cli->options.json)
+        print_json(cli, plan, &bound, &prediction, &timings);
+    else
+        print_text(plan, &bound, &prediction);
+    return refit_case->budget_time_s > 0 && prediction.step_s > refit_case->budget_time_s
+               ? CLI_EXIT_NO
+               : CLI_EXIT_YES;
+}

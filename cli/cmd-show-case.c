@@ -1,0 +1,235 @@
+/*
+ * `refit show case` and `refit show layout`: a case's sides, what each rank of a side holds in
+ * bytes, and how each kind of tensor is placed. Shards of one kind are alike but for their ranks,
+ * so one example per role stands for all of them.
+ */
+
+#include "cli-show.h"
+#include "cli-table.h"
+
+#include <string.h>
+
+/* ---- layout ---- */
+
+/* Bytes that each rank of the topology holds under `layout`. */
+static gboolean sum_rank_bytes(const RefitLayout *layout, guint64 *bytes, GError **error) {
+    const RefitModel *model = refit_layout_model(layout);
+    /* (sharding, shape) repeats over layers: the last holding is kept while it fits. */
+    g_autoptr(RefitHolding) holding = NULL;
+    const RefitSharding *last_sharding = NULL;
+    const RefitTensor *last = NULL;
+
+    for (guint t = 0; t < refit_model_n_tensors(model); t++) {
+        const RefitTensor *tensor = refit_model_tensor(model, t);
+        const RefitSharding *sharding = refit_layout_sharding(layout, t);
+
+        if (sharding == NULL)
+            continue;
+        if (sharding != last_sharding || tensor->n_dims != last->n_dims ||
+            memcmp(tensor->shape, last->shape, tensor->n_dims * sizeof(guint64)) != 0) {
+            g_clear_pointer(&holding, refit_holding_free);
+            holding = refit_holding_new(sharding, tensor->n_dims, tensor->shape, error);
+            if (holding == NULL)
+                return FALSE;
+        }
+        last_sharding = sharding;
+        last = tensor;
+        for (guint p = 0; p < holding->n_pieces; p++) {
+            guint64 piece_bytes;
+
+            if (!refit_dtype_bytes(tensor->dtype, refit_region_volume(&holding->pieces[p].region),
+                                   &piece_bytes, error))
+                return FALSE;
+            for (guint r = 0; r < holding->pieces[p].n_ranks; r++)
+                bytes[holding->pieces[p].ranks[r]] += piece_bytes;
+        }
+    }
+    return TRUE;
+}
+
+typedef struct {
+    const RefitTensor *example;
+    const RefitSharding *sharding; /* of the example */
+    guint tensors, shardings;      /* how many tensors, under how many different shardings */
+} RolePlacement;
+
+static void collect_roles(const RefitLayout *layout, RolePlacement roles[REFIT_N_ROLES]) {
+    const RefitModel *model = refit_layout_model(layout);
+    GHashTable *seen[REFIT_N_ROLES] = {NULL}; /* shardings met, per role */
+
+    for (guint t = 0; t < refit_model_n_tensors(model); t++) {
+        const RefitTensor *tensor = refit_model_tensor(model, t);
+        const RefitSharding *sharding = refit_layout_sharding(layout, t);
+        RolePlacement *role = &roles[tensor->role];
+
+        if (sharding == NULL)
+            continue;
+        if (role->tensors++ == 0) {
+            role->example = tensor;
+            role->sharding = sharding;
+            seen[tensor->role] = g_hash_table_new(NULL, NULL);
+        }
+        g_hash_table_add(seen[tensor->role], (gpointer)sharding);
+    }
+    for (guint r = 0; r < REFIT_N_ROLES; r++) {
+        if (seen[r] == NULL)
+            continue;
+        roles[r].shardings = g_hash_table_size(seen[r]);
+        g_hash_table_unref(seen[r]);
+    }
+}
+
+static void print_side_text(const RefitLayout *layout, const guint64 *bytes,
+                            const RolePlacement roles[REFIT_N_ROLES]) {
+    g_autoptr(CliTable) table = cli_table_new();
+    guint n = refit_layout_n_ranks(layout);
+    const guint *ranks = refit_layout_ranks(layout);
+    guint64 least = G_MAXUINT64, most = 0;
+
+    for (guint i = 0; i < n; i++) {
+        least = MIN(least, bytes[ranks[i]]);
+        most = MAX(most, bytes[ranks[i]]);
+    }
+    g_autofree char *low = refit_format_bytes(least);
+    g_autofree char *high = refit_format_bytes(most);
+    cli_print("%s: %s, %u ranks from %u, %s to %s per rank\n", refit_layout_side(layout),
+              refit_layout_summary(layout), n, ranks[0], low, high);
+    cli_table_add_column(table, "class", "", CLI_LEFT);
+    cli_table_add_column(table, "tensors", "", CLI_RIGHT);
+    cli_table_add_column(table, "meshes", "", CLI_RIGHT);
+    cli_table_add_column(table, "the first one", "", CLI_LEFT);
+    for (guint role = 0; role < REFIT_N_ROLES; role++) {
+        if (roles[role].tensors == 0)
+            continue;
+        cli_table_add_cell(table, g_strdup(refit_role_name(role)));
+        cli_table_add_cell(table, g_strdup_printf("%u", roles[role].tensors));
+        cli_table_add_cell(table, g_strdup_printf("%u", roles[role].shardings));
+        cli_table_add_cell(table, refit_sharding_to_string(roles[role].sharding));
+    }
+    g_autofree char *body = cli_table_to_string(table);
+    cli_print("%s", body);
+}
+
+static void print_side_json(RefitJson *json, const RefitLayout *layout, const guint64 *bytes,
+                            const RolePlacement roles[REFIT_N_ROLES]) {
+    refit_json_begin_object(json, NULL);
+    refit_json_string(json, "side", refit_layout_side(layout));
+    refit_json_string(json, "framework", refit_layout_framework(layout));
+    refit_json_string(json, "summary", refit_layout_summary(layout));
+    refit_json_begin_array(json, "classes");
+    for (guint role = 0; role < REFIT_N_ROLES; role++) {
+        if (roles[role].tensors == 0)
+            continue;
+        g_autofree char *placement = refit_sharding_to_string(roles[role].sharding);
+        refit_json_begin_object(json, NULL);
+        refit_json_string(json, "class", refit_role_name(role));
+        refit_json_uint(json, "tensors", roles[role].tensors);
+        refit_json_uint(json, "shardings", roles[role].shardings);
+        refit_json_string(json, "example", roles[role].example->name);
+        refit_json_string(json, "example_placement", placement);
+        refit_json_end_object(json);
+    }
+    refit_json_end_array(json);
+    refit_json_begin_row(json, "ranks");
+    for (guint i = 0; i < refit_layout_n_ranks(layout); i++)
+        refit_json_uint(json, NULL, refit_layout_ranks(layout)[i]);
+    refit_json_end_row(json);
+    refit_json_begin_row(json, "rank_bytes");
+    for (guint i = 0; i < refit_layout_n_ranks(layout); i++)
+        refit_json_uint(json, NULL, bytes[refit_layout_ranks(layout)[i]]);
+    refit_json_end_row(json);
+    refit_json_end_object(json);
+}
+
+static gboolean show_side(const RefitLayout *layout, guint n_gpus, RefitJson *json,
+                          GError **error) {
+    g_autofree guint64 *bytes = g_new0(guint64, n_gpus);
+    RolePlacement roles[REFIT_N_ROLES] = {{0}};
+
+    if (!sum_rank_bytes(layout, bytes, error))
+        return FALSE;
+    collect_roles(layout, roles);
+    if (json != NULL)
+        print_side_json(json, layout, bytes, roles);
+    else
+        print_side_text(layout, bytes, roles);
+    return TRUE;
+}
+
+int cli_show_layout(Cli *cli, GError **error) {
+    g_autoptr(RefitCase) refit_case = refit_case_load(&cli->store, cli->arguments[1],
+                                                      (const char *const *)cli->options.set, error);
+    g_autoptr(RefitJson) json = NULL;
+    guint n_gpus;
+
+    if (refit_case == NULL)
+        return CLI_EXIT_NO;
+    n_gpus = refit_topology_n_gpus(refit_case->topology);
+    if (cli->options.json) {
+        json = refit_json_new(2);
+        refit_json_begin_object(json, NULL);
+        refit_json_string(json, "schema", "refit.layout-summary/1");
+        refit_json_string(json, "case", refit_case->name);
+        refit_json_begin_array(json, "sides");
+    }
+    if (!show_side(refit_case->source, n_gpus, json, error))
+        return CLI_EXIT_NO;
+    for (guint d = 0; d < refit_case->n_destinations; d++) {
+        if (json == NULL)
+            cli_print("\n");
+        if (!show_side(refit_case->destinations[d], n_gpus, json, error))
+            return CLI_EXIT_NO;
+    }
+    if (json != NULL) {
+        refit_json_end_array(json);
+        refit_json_end_object(json);
+        cli_print_json(g_steal_pointer(&json));
+    }
+    return CLI_EXIT_YES;
+}
+
+/* ---- case ---- */
+
+int cli_show_case(Cli *cli, GError **error) {
+    g_autoptr(RefitCase) refit_case = refit_case_load(&cli->store, cli->arguments[1],
+                                                      (const char *const *)cli->options.set, error);
+    g_autoptr(RefitProblem) problem = NULL;
+    RefitBound bound;
+
+    if (refit_case == NULL)
+        return CLI_EXIT_NO;
+    problem = refit_problem_new(refit_case, error);
+    if (problem == NULL || !refit_bound_compute(problem, &bound, error))
+        return CLI_EXIT_NO;
+    if (cli->options.json) {
+        RefitJson *json = refit_json_new(2);
+
+        refit_json_begin_object(json, NULL);
+        refit_json_string(json, "schema", "refit.case-summary/1");
+        refit_json_string(json, "case", refit_case->name);
+        refit_json_string(json, "model", refit_model_name(refit_case->model));
+        refit_json_string(json, "source", refit_layout_summary(refit_case->source));
+        refit_json_begin_array(json, "destinations");
+        for (guint d = 0; d < refit_case->n_destinations; d++)
+            refit_json_string(json, NULL, refit_layout_summary(refit_case->destinations[d]));
+        refit_json_end_array(json);
+        refit_json_string(json, "topology", refit_case->topology->name);
+        refit_json_string(json, "profile", refit_case->profile->name);
+        refit_json_uint(json, "classes", problem->n_classes);
+        refit_json_uint(json, "weight_bytes", problem->weight_bytes);
+        refit_json_uint(json, "needed_bytes", problem->needed_bytes);
+        cli_json_bound(json, &bound);
+        refit_json_end_object(json);
+        cli_print_json(json);
+        return CLI_EXIT_YES;
+    }
+    g_autofree char *headline = cli_case_headline(refit_case);
+    g_autofree char *time = refit_format_seconds(bound.time_s);
+    g_autofree char *network = refit_format_bytes(bound.network_bytes);
+    g_autofree char *needed = refit_format_bytes(problem->needed_bytes);
+    cli_print("%s: cannot be faster than %s\n%s", refit_case->name, time, headline);
+    cli_print("bound   %s into NVLink domains for %s needed, limited by %s\n", network, needed,
+              bound.limited_by);
+    cli_print("classes %u kinds of tensor\n", problem->n_classes);
+    return CLI_EXIT_YES;
+}

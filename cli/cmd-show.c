@@ -1,0 +1,369 @@
+/*
+ * `refit show KIND [NAME]`: what an input or a plan file holds, as text or JSON. One row of the
+ * table below per kind. Without NAME the shipped names of the kind are listed.
+ */
+
+#include "cli-show.h"
+#include "cli-table.h"
+
+#include <string.h>
+
+/* ---- models ---- */
+
+typedef struct {
+    guint64 tensors, parameters, bytes;
+} RoleSum;
+
+static void sum_roles(const RefitModel *model, RoleSum sums[REFIT_N_ROLES],
+                      guint64 *mtp_parameters_out) {
+    *mtp_parameters_out = 0;
+    for (guint t = 0; t < refit_model_n_tensors(model); t++) {
+        const RefitTensor *tensor = refit_model_tensor(model, t);
+
+        sums[tensor->role].tensors++;
+        sums[tensor->role].parameters += tensor->elements;
+        sums[tensor->role].bytes += tensor->bytes;
+        if (tensor->mtp)
+            *mtp_parameters_out += tensor->elements;
+    }
+}
+
+static void print_model_json(const RefitModel *model, const RoleSum sums[REFIT_N_ROLES],
+                             guint64 mtp_parameters) {
+    RefitJson *json = refit_json_new(2);
+
+    refit_json_begin_object(json, NULL);
+    refit_json_string(json, "schema", "refit.model-summary/1");
+    refit_json_string(json, "name", refit_model_name(model));
+    refit_json_uint(json, "parameters", refit_model_parameters(model));
+    refit_json_uint(json, "main_parameters", refit_model_parameters(model) - mtp_parameters);
+    refit_json_uint(json, "mtp_parameters", mtp_parameters);
+    refit_json_uint(json, "bytes", refit_model_bytes(model));
+    refit_json_uint(json, "tensors", refit_model_n_tensors(model));
+    refit_json_uint(json, "layers", refit_model_n_layers(model));
+    refit_json_uint(json, "experts", refit_model_n_experts(model));
+    refit_json_begin_array(json, "classes");
+    for (guint role = 0; role < REFIT_N_ROLES; role++) {
+        if (sums[role].tensors == 0)
+            continue;
+        refit_json_begin_object(json, NULL);
+        refit_json_string(json, "class", refit_role_name(role));
+        refit_json_uint(json, "tensors", sums[role].tensors);
+        refit_json_uint(json, "parameters", sums[role].parameters);
+        refit_json_uint(json, "bytes", sums[role].bytes);
+        refit_json_end_object(json);
+    }
+    refit_json_end_array(json);
+    refit_json_end_object(json);
+    cli_print_json(json);
+}
+
+static void print_model_text(const RefitModel *model, const RoleSum sums[REFIT_N_ROLES],
+                             guint64 mtp_parameters) {
+    g_autoptr(CliTable) table = cli_table_new();
+    g_autofree char *bytes = refit_format_bytes(refit_model_bytes(model));
+
+    cli_print("%s: %" G_GUINT64_FORMAT " parameters, %s in %u tensors\n", refit_model_name(model),
+              refit_model_parameters(model), bytes, refit_model_n_tensors(model));
+    cli_print("%u layers, %u routed experts per layer", refit_model_n_layers(model),
+              refit_model_n_experts(model));
+    if (mtp_parameters > 0)
+        cli_print("; %" G_GUINT64_FORMAT " parameters of multi-token prediction included",
+                  mtp_parameters);
+    cli_print("\n\n");
+    cli_table_add_column(table, "class", "", CLI_LEFT);
+    cli_table_add_column(table, "tensors", "", CLI_RIGHT);
+    cli_table_add_column(table, "parameters", "", CLI_RIGHT);
+    cli_table_add_column(table, "size", "", CLI_RIGHT);
+    for (guint role = 0; role < REFIT_N_ROLES; role++) {
+        if (sums[role].tensors == 0)
+            continue;
+        cli_table_add_cell(table, g_strdup(refit_role_name(role)));
+        cli_table_add_cell(table, g_strdup_printf("%" G_GUINT64_FORMAT, sums[role].tensors));
+        cli_table_add_cell(table, g_strdup_printf("%" G_GUINT64_FORMAT, sums[role].parameters));
+        cli_table_add_cell(table, refit_format_bytes(sums[role].bytes));
+    }
+    g_autofree char *body = cli_table_to_string(table);
+    cli_print("%s", body);
+}
+
+/* --set takes dtype and mtp, as in a case; the default is the whole published model in BF16. */
+static gboolean read_model_options(const Cli *cli, RefitModelOptions *options, GError **error) {
+    g_autoptr(RefitDoc) doc = refit_doc_parse("{}", 2, "--set", error);
+    RefitNode *root, *dtype;
+
+    if (doc == NULL)
+        return FALSE;
+    for (guint i = 0; cli->options.set != NULL && cli->options.set[i] != NULL; i++)
+        if (!refit_doc_set(doc, cli->options.set[i], error))
+            return FALSE;
+    root = refit_doc_root(doc);
+    dtype = refit_node_get(root, "dtype");
+    return (dtype == NULL || refit_node_dtype(dtype, &options->dtype, error)) &&
+           refit_node_get_bool(root, "mtp", &options->mtp, error) && refit_node_finish(root, error);
+}
+
+static int show_model(Cli *cli, GError **error) {
+    RefitModelOptions options = {.dtype = REFIT_DTYPE_BF16, .mtp = TRUE};
+    g_autoptr(RefitDoc) doc = NULL;
+    g_autoptr(RefitModel) model = NULL;
+    RoleSum sums[REFIT_N_ROLES] = {{0}};
+    guint64 mtp_parameters;
+
+    if (!read_model_options(cli, &options, error))
+        return CLI_EXIT_NO;
+    doc = refit_store_load(&cli->store, "models", cli->arguments[1], NULL, error);
+    if (doc == NULL)
+        return CLI_EXIT_NO;
+    model = refit_model_parse(refit_doc_root(doc), &options, error);
+    if (model == NULL)
+        return CLI_EXIT_NO;
+    sum_roles(model, sums, &mtp_parameters);
+    if (cli->options.json)
+        print_model_json(model, sums, mtp_parameters);
+    else
+        print_model_text(model, sums, mtp_parameters);
+    return CLI_EXIT_YES;
+}
+
+/* ---- topologies and profiles ---- */
+
+typedef struct {
+    const char *key;
+    const RefitSourced *number;
+    RefitUnit unit;
+} Quantity;
+
+static char *format_quantity(const Quantity *quantity) {
+    char text[G_ASCII_DTOSTR_BUF_SIZE];
+
+    switch (quantity->unit) {
+    case REFIT_UNIT_BYTES:
+        return refit_format_bytes((guint64)quantity->number->value);
+    case REFIT_UNIT_BYTES_PER_S:
+        return quantity->number->value > 0 ? refit_format_bandwidth(quantity->number->value)
+                                           : g_strdup("free");
+    case REFIT_UNIT_SECONDS:
+        return refit_format_seconds(quantity->number->value);
+    case REFIT_UNIT_PLAIN:
+        break;
+    }
+    return g_strdup(g_ascii_formatd(text, sizeof text, "%g", quantity->number->value));
+}
+
+static void print_quantities(const Quantity *quantities, guint n) {
+    g_autoptr(CliTable) table = cli_table_new();
+
+    cli_table_add_column(table, "number", "", CLI_LEFT);
+    cli_table_add_column(table, "value", "", CLI_RIGHT);
+    cli_table_add_column(table, "source", "", CLI_LEFT);
+    for (guint i = 0; i < n; i++) {
+        cli_table_add_cell(table, g_strdup(quantities[i].key));
+        cli_table_add_cell(table, format_quantity(&quantities[i]));
+        cli_table_add_cell(table, g_strdup(quantities[i].number->source != NULL
+                                               ? quantities[i].number->source
+                                               : "not stated"));
+    }
+    g_autofree char *body = cli_table_to_string(table);
+    cli_print("\n%s", body);
+}
+
+static void json_quantities(RefitJson *json, const Quantity *quantities, guint n) {
+    static const char *const units[] = {"bytes", "bytes_per_s", "s", "ratio"};
+
+    for (guint i = 0; i < n; i++) {
+        g_autofree char *key =
+            g_strdup_printf("%s_%s", quantities[i].key, units[quantities[i].unit]);
+
+        refit_json_begin_object(json, key);
+        refit_json_double(json, "value", quantities[i].number->value);
+        refit_json_string(json, "source", quantities[i].number->source);
+        refit_json_end_object(json);
+    }
+}
+
+static int show_topology(Cli *cli, GError **error) {
+    const char *name = cli->arguments[1];
+    g_autoptr(RefitDoc) doc = NULL;
+    g_autoptr(RefitTopology) topology = NULL;
+
+    if (strchr(name, ' ') != NULL) {
+        topology = refit_topology_parse_line(name, error);
+    } else {
+        doc = refit_store_load(&cli->store, "topologies", name, NULL, error);
+        for (guint i = 0; doc != NULL && cli->options.set != NULL && cli->options.set[i]; i++)
+            if (!refit_doc_set(doc, cli->options.set[i], error))
+                return CLI_EXIT_NO;
+        topology = doc != NULL ? refit_topology_parse(refit_doc_root(doc), error) : NULL;
+    }
+    if (topology == NULL)
+        return CLI_EXIT_NO;
+    const Quantity quantities[] = {
+        {"nvlink_bandwidth", &topology->nvlink_bandwidth, REFIT_UNIT_BYTES_PER_S},
+        {"nvlink_latency", &topology->nvlink_latency, REFIT_UNIT_SECONDS},
+        {"nic_bandwidth", &topology->nic_bandwidth, REFIT_UNIT_BYTES_PER_S},
+        {"nic_latency", &topology->nic_latency, REFIT_UNIT_SECONDS},
+        {"spine_latency", &topology->spine_latency, REFIT_UNIT_SECONDS},
+        {"oversubscription", &topology->oversubscription, REFIT_UNIT_PLAIN},
+        {"memory", &topology->memory, REFIT_UNIT_BYTES},
+        {"memory_bandwidth", &topology->memory_bandwidth, REFIT_UNIT_BYTES_PER_S},
+    };
+    g_autofree char *line = refit_topology_to_line(topology);
+
+    if (cli->options.json) {
+        RefitJson *json = refit_json_new(2);
+
+        refit_json_begin_object(json, NULL);
+        refit_json_string(json, "schema", "refit.topology-summary/1");
+        refit_json_string(json, "name", topology->name);
+        refit_json_string(json, "line", line);
+        refit_json_uint(json, "nodes", topology->n_nodes);
+        refit_json_uint(json, "gpus", refit_topology_n_gpus(topology));
+        refit_json_uint(json, "gpus_per_node", topology->gpus_per_node);
+        refit_json_uint(json, "domains", refit_topology_n_domains(topology));
+        refit_json_uint(json, "gpus_per_domain", refit_topology_gpus_per_domain(topology));
+        refit_json_uint(json, "rails", topology->rails);
+        refit_json_uint(json, "nodes_per_leaf", topology->nodes_per_leaf);
+        json_quantities(json, quantities, G_N_ELEMENTS(quantities));
+        refit_json_end_object(json);
+        cli_print_json(json);
+        return CLI_EXIT_YES;
+    }
+    cli_print("%s: %u GPUs in %u nodes, %u NVLink domains of %u GPUs, %u rails\n%s\n",
+              topology->name, refit_topology_n_gpus(topology), topology->n_nodes,
+              refit_topology_n_domains(topology), refit_topology_gpus_per_domain(topology),
+              topology->rails, line);
+    print_quantities(quantities, G_N_ELEMENTS(quantities));
+    return CLI_EXIT_YES;
+}
+
+static int show_profile(Cli *cli, GError **error) {
+    static const RefitUnit units[] = {
+#define X(suffix, key, unit, meaning) unit,
+        REFIT_TERM_MAP(X)
+#undef X
+    };
+    g_autoptr(RefitDoc) doc =
+        refit_store_load(&cli->store, "profiles", cli->arguments[1], NULL, error);
+    g_autoptr(RefitProfile) profile = NULL;
+    Quantity quantities[REFIT_N_TERMS + 3];
+
+    if (doc == NULL)
+        return CLI_EXIT_NO;
+    profile = refit_profile_parse(refit_doc_root(doc), error);
+    if (profile == NULL)
+        return CLI_EXIT_NO;
+    for (guint term = 0; term < REFIT_N_TERMS; term++)
+        quantities[term] = (Quantity){refit_term_name(term), &profile->terms[term], units[term]};
+    quantities[REFIT_N_TERMS] =
+        (Quantity){"bucket_bytes", &profile->bucket_bytes, REFIT_UNIT_BYTES};
+    quantities[REFIT_N_TERMS + 1] =
+        (Quantity){"bucket_memory_percent", &profile->bucket_memory_percent, REFIT_UNIT_PLAIN};
+    quantities[REFIT_N_TERMS + 2] =
+        (Quantity){"slice_bytes", &profile->slice_bytes, REFIT_UNIT_BYTES};
+    if (cli->options.json) {
+        RefitJson *json = refit_json_new(2);
+
+        refit_json_begin_object(json, NULL);
+        refit_json_string(json, "schema", "refit.profile-summary/1");
+        refit_json_string(json, "name", profile->name);
+        json_quantities(json, quantities, G_N_ELEMENTS(quantities));
+        refit_json_uint(json, "stage_lanes", profile->stage_lanes);
+        refit_json_uint(json, "slices", profile->slices);
+        refit_json_uint(json, "batches", profile->batches);
+        refit_json_end_object(json);
+        cli_print_json(json);
+        return CLI_EXIT_YES;
+    }
+    cli_print("%s: software costs; %u stage lanes, %u slices, %u batches\n", profile->name,
+              profile->stage_lanes, profile->slices, profile->batches);
+    print_quantities(quantities, G_N_ELEMENTS(quantities));
+    return CLI_EXIT_YES;
+}
+
+/* ---- plan files ---- */
+
+static int show_plan(Cli *cli, GError **error) {
+    const char *path = cli->arguments[1];
+    g_autofree char *text = NULL;
+    g_autoptr(GError) local = NULL;
+    gsize length;
+    json_error_t json_error;
+    json_t *plan, *totals;
+
+    if (!g_file_get_contents(path, &text, &length, &local)) {
+        g_set_error(error, REFIT_ERROR, REFIT_ERROR_PARSE, "%s", local->message);
+        return CLI_EXIT_NO;
+    }
+    plan = json_loadb(text, length, JSON_REJECT_DUPLICATES, &json_error);
+    if (plan == NULL) {
+        g_set_error(error, REFIT_ERROR, REFIT_ERROR_PARSE, "%s:%d:%d: %s", path, json_error.line,
+                    json_error.column, json_error.text);
+        return CLI_EXIT_NO;
+    }
+    totals = json_object_get(plan, "totals");
+    if (g_strcmp0(json_string_value(json_object_get(plan, "schema")), "refit.plan/1") != 0 ||
+        totals == NULL) {
+        g_set_error(error, REFIT_ERROR, REFIT_ERROR_INVALID,
+                    "%s:1:1: not a plan of schema refit.plan/1; write one with `refit plan -o`",
+                    path);
+        json_decref(plan);
+        return CLI_EXIT_NO;
+    }
+    cli_print_plan_summary(cli, plan);
+    json_decref(plan);
+    return CLI_EXIT_YES;
+}
+
+/* ---- dispatch ---- */
+
+static const struct {
+    const char *kind;
+    const char *store_kind; /* NULL: nothing shipped */
+    int (*show)(Cli *cli, GError **error);
+} kinds[] = {
+    {"model", "models", show_model},           {"layout", "cases", cli_show_layout},
+    {"topology", "topologies", show_topology}, {"profile", "profiles", show_profile},
+    {"case", "cases", cli_show_case},          {"plan", NULL, show_plan},
+};
+
+static void list_shipped(const Cli *cli, const char *store_kind) {
+    g_auto(GStrv) names = refit_store_list(&cli->store, store_kind);
+
+    if (cli->options.json) {
+        RefitJson *json = refit_json_new(2);
+
+        refit_json_begin_object(json, NULL);
+        refit_json_string(json, "schema", "refit.names/1");
+        refit_json_begin_array(json, store_kind);
+        for (guint i = 0; names[i] != NULL; i++)
+            refit_json_string(json, NULL, names[i]);
+        refit_json_end_array(json);
+        refit_json_end_object(json);
+        cli_print_json(json);
+        return;
+    }
+    for (guint i = 0; names[i] != NULL; i++)
+        cli_print("%s\n", names[i]);
+}
+
+int cli_show(Cli *cli, GError **error) {
+    const char *wanted = cli->arguments[0];
+
+    for (guint i = 0; i < G_N_ELEMENTS(kinds); i++) {
+        if (!g_str_equal(kinds[i].kind, wanted))
+            continue;
+        if (cli->arguments[1] != NULL)
+            return kinds[i].show(cli, error);
+        if (kinds[i].store_kind == NULL) {
+            g_set_error(error, REFIT_ERROR, REFIT_ERROR_INVALID,
+                        "a plan is a file: refit show plan FILE");
+            return CLI_EXIT_NO;
+        }
+        list_shipped(cli, kinds[i].store_kind);
+        return CLI_EXIT_YES;
+    }
+    g_set_error(error, REFIT_ERROR, REFIT_ERROR_INVALID,
+                "cannot show \"%s\"; known: model, layout, topology, profile, case, plan", wanted);
+    return CLI_EXIT_NO;
+}

@@ -1,0 +1,75 @@
+#pragma once
+
+/*
+ * A case: model, source layout, destination layouts, topology, profile and budget, read from one
+ * file. The unit of work of every command.
+ *
+ *   schema: refit.case/1
+ *   model: deepseek-v3                # shipped name or path of a refit.model/1 file
+ *   dtype: bf16
+ *   mtp: false
+ *   train:      {framework: megatron, gpus: 256, tp: 1, pp: 16, ep: 16}
+ *   generation: {framework: vllm, gpus: 256, tp: 32, dp: 8}      # or a list of pools
+ *   topology:   {name: dgx-h100, nodes: 64}
+ *   profile: nemo-rl                  # default: refit
+ *   budget: {time: 3s, staging: 2GiB} # optional
+ *   note: free text                   # optional
+ *
+ * Ranks are GPUs of the topology. The source side takes `gpus` GPUs from 0 on, each destination
+ * pool the ones after the highest of the side before it, unless a side states `first_gpu:` or
+ * `ranks:` (a list of "a-b" or numbers). Destination pools share no rank with each other; they may
+ * share ranks with the source.
+ */
+
+#include "refit-layout.h"
+#include "refit-profile.h"
+
+G_BEGIN_DECLS
+
+/*
+ * Where shipped names are found: directories holding models/, cases/, profiles/ (as `layouts/`
+ * does) and topology files. The core asks no environment; the program fills it in.
+ */
+typedef struct _RefitStore {
+    const char *layouts_dir;    /* models/NAME.yaml, cases/NAME.yaml, profiles/NAME.yaml */
+    const char *topologies_dir; /* NAME.yaml */
+    /* While a case is read, else NULL (the case fills them in): */
+    const char *base_dir;         /* of the case file; NULL: the working directory */
+    const char *const *overrides; /* "path=value" texts, NULL-terminated, may be NULL */
+} RefitStore;
+
+/*
+ * Loads NAME or PATH. A text with a '/' or ending in .yaml, .yml or .json is a path; one that is
+ * not absolute is relative to the store's base_dir, or to the working directory when `node` is NULL
+ * or one of the overrides set it. `kind` is "models", "cases", "profiles" or "topologies". Names
+ * consist of a-z, 0-9, '-' and '.'. An unknown name is REFIT_ERROR_INVALID, naming the nearest
+ * shipped one and the directory searched; the place is `node` when not NULL.
+ */
+RefitDoc *refit_store_load(const RefitStore *store, const char *kind, const char *name_or_path,
+                           const RefitNode *node, GError **error) G_GNUC_WARN_UNUSED_RESULT;
+/* Shipped names of a kind, sorted, NULL-terminated. Free with g_strfreev. */
+char **refit_store_list(const RefitStore *store, const char *kind);
+
+typedef struct {
+    char *name; /* file name without directory and ending */
+    RefitModel *model;
+    RefitLayout *source;
+    guint n_destinations;
+    RefitLayout **destinations;
+    RefitTopology *topology;
+    RefitProfile *profile;
+    double budget_time_s;         /* 0: none */
+    guint64 budget_staging_bytes; /* 0: none */
+} RefitCase;
+
+/* `overrides`: NULL-terminated "path=value" texts applied before reading, may be NULL. */
+RefitCase *refit_case_load(const RefitStore *store, const char *name_or_path,
+                           const char *const *overrides, GError **error) G_GNUC_WARN_UNUSED_RESULT;
+/* `doc` is a refit.case/1 document; overrides already applied (and listed in the store, if a path
+ * in them shall be relative to the working directory). */
+RefitCase *refit_case_parse(const RefitStore *store, RefitDoc *doc, GError **error)
+    G_GNUC_WARN_UNUSED_RESULT;
+void refit_case_free(RefitCase *refit_case);
+G_DEFINE_AUTOPTR_CLEANUP_FUNC(RefitCase, refit_case_free)
+
+G_END_DECLS

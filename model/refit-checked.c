@@ -1,0 +1,35 @@
+/*
+ * Products and sums of sizes that cannot wrap. GLib's checked operations compile to one multiply or
+ * add and a branch on the carry, so they may be used freely in inner loops; only the failing path
+ * formats a message.
+ */
+
+#include "refit-checked.h"
+
+gboolean refit_checked_mul(guint64 a, guint64 b, const char *what, guint64 *product_out,
+                           GError **error) {
+    guint64 product;
+
+    if (!g_uint64_checked_mul(&product, a, b)) {
+        g_set_error(error, REFIT_ERROR, REFIT_ERROR_OVERFLOW,
+                    "%s: %" G_GUINT64_FORMAT " times %" G_GUINT64_FORMAT " does not fit in 64 bits",
+                    what, a, b);
+        return FALSE;
+    }
+    *product_out = product;
+    return TRUE;
+}
+
+gboolean refit_checked_add(guint64 a, guint64 b, const char *what, guint64 *sum_out,
+                           GError **error) {
+    guint64 sum;
+
+    if (!g_uint64_checked_add(&sum, a, b)) {
+        g_set_error(error, REFIT_ERROR, REFIT_ERROR_OVERFLOW,
+                    "%s: %" G_GUINT64_FORMAT " plus %" G_GUINT64_FORMAT " does not fit in 64 bits",
+                    what, a, b);
+        return FALSE;
+    }
+    *sum_out = sum;
+    return TRUE;
+}

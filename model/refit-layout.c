@@ -1,0 +1,494 @@
+/*
+ * Layouts: the framework table, the reading of one side of a case, and the store of shardings.
+ *
+ * A generator assigns a sharding to each of tens of thousands of tensors, but only a few hundred
+ * differ. Shardings live in one hash table; the generators keep a table of those already made, so
+ * that the usual tensor costs an array lookup and no mesh is built twice. What two generators need
+ * (the tensor-parallel cut of a role, meshes by strides, parallel sizes and their checks) is here.
+ */
+
+#include "refit-layout-private.h"
+
+struct _RefitLayout {
+    char *side, *framework, *summary;
+    RefitModel *model;
+    guint n_ranks, n_stages;
+    guint *ranks, *stage_of;
+    const RefitSharding **assigned; /* per tensor; NULL: not held */
+    GHashTable *shardings;          /* set that owns every RefitSharding */
+};
+
+const RefitFramework *const *refit_frameworks(void) {
+    static const RefitFramework *const frameworks[] = {
+        &refit_framework_megatron,
+        &refit_framework_vllm,
+        &refit_framework_explicit,
+        NULL,
+    };
+
+    return frameworks;
+}
+
+/* ---- the layout object ---- */
+
+RefitLayout *refit_layout_new(const char *side, const char *framework, RefitModel *model,
+                              const guint *ranks, guint n_ranks) {
+    RefitLayout *layout = g_new0(RefitLayout, 1);
+
+    layout->side = g_strdup(side);
+    layout->framework = g_strdup(framework);
+    layout->summary = g_strdup(framework);
+    layout->model = refit_model_ref(model);
+    layout->n_ranks = n_ranks;
+    layout->ranks = g_new(guint, n_ranks);
+    for (guint i = 0; i < n_ranks; i++)
+        layout->ranks[i] = ranks[i];
+    layout->n_stages = 1;
+    layout->stage_of = g_new0(guint, n_ranks);
+    layout->assigned = g_new0(const RefitSharding *, refit_model_n_tensors(model));
+    layout->shardings =
+        g_hash_table_new_full((GHashFunc)refit_sharding_hash, (GEqualFunc)refit_sharding_equal,
+                              (GDestroyNotify)refit_sharding_free, NULL);
+    return layout;
+}
+
+void refit_layout_free(RefitLayout *layout) {
+    if (layout == NULL)
+        return;
+    g_hash_table_unref(layout->shardings);
+    g_free(layout->assigned);
+    g_free(layout->stage_of);
+    g_free(layout->ranks);
+    refit_model_unref(layout->model);
+    g_free(layout->summary);
+    g_free(layout->framework);
+    g_free(layout->side);
+    g_free(layout);
+}
+
+const char *refit_layout_side(const RefitLayout *layout) {
+    return layout->side;
+}
+
+const char *refit_layout_framework(const RefitLayout *layout) {
+    return layout->framework;
+}
+
+const char *refit_layout_summary(const RefitLayout *layout) {
+    return layout->summary;
+}
+
+const RefitModel *refit_layout_model(const RefitLayout *layout) {
+    return layout->model;
+}
+
+guint refit_layout_n_ranks(const RefitLayout *layout) {
+    return layout->n_ranks;
+}
+
+const guint *refit_layout_ranks(const RefitLayout *layout) {
+    return layout->ranks;
+}
+
+const RefitSharding *refit_layout_sharding(const RefitLayout *layout, guint tensor) {
+    g_return_val_if_fail(tensor < refit_model_n_tensors(layout->model), NULL);
+    return layout->assigned[tensor];
+}
+
+guint refit_layout_n_stages(const RefitLayout *layout) {
+    return layout->n_stages;
+}
+
+guint refit_layout_stage_of(const RefitLayout *layout, guint position) {
+    g_return_val_if_fail(position < layout->n_ranks, 0);
+    return layout->stage_of[position];
+}
+
+const RefitSharding *refit_layout_share(RefitLayout *layout, RefitSharding *sharding) {
+    RefitSharding *known = g_hash_table_lookup(layout->shardings, sharding);
+
+    if (known != NULL) {
+        refit_sharding_free(sharding);
+        return known;
+    }
+    g_hash_table_add(layout->shardings, sharding);
+    return sharding;
+}
+
+void refit_layout_assign(RefitLayout *layout, guint tensor, const RefitSharding *shared) {
+    g_return_if_fail(tensor < refit_model_n_tensors(layout->model));
+    layout->assigned[tensor] = shared;
+}
+
+void refit_layout_set_summary(RefitLayout *layout, char *summary) {
+    g_free(layout->summary);
+    layout->summary = summary;
+}
+
+void refit_layout_set_stages(RefitLayout *layout, guint n_stages, const guint *stage_of) {
+    layout->n_stages = n_stages;
+    for (guint i = 0; i < layout->n_ranks; i++)
+        layout->stage_of[i] = stage_of[i];
+}
+
+/* ---- reading a side ---- */
+
+static gboolean read_range(RefitNode *item, guint limit, const char *what, const char *owner,
+                           guint *lo_out, guint *hi_out, GError **error) {
+    const char *text;
+    guint64 ends[2];
+
+    if (!refit_node_string(item, &text, error))
+        return FALSE;
+    g_auto(GStrv) parts = g_strsplit(text, "-", 2);
+    guint n = g_strv_length(parts);
+    for (guint i = 0; i < MAX(n, 1); i++) {
+        if (n == 0 || !g_ascii_string_to_unsigned(parts[i], 10, 0, G_MAXUINT64, &ends[i], NULL)) {
+            refit_node_error(item, REFIT_ERROR_INVALID, error,
+                             "\"%s\" is not a %s; write a number such as 3 or a range such as 0-7",
+                             text, what);
+            return FALSE;
+        }
+        if (ends[i] >= limit) {
+            refit_node_error(item, REFIT_ERROR_INVALID, error,
+                             "%s %" G_GUINT64_FORMAT " does not exist: %s has %u; use 0 to %u",
+                             what, ends[i], owner, limit, limit - 1);
+            return FALSE;
+        }
+    }
+    if (n == 2 && ends[0] > ends[1]) {
+        refit_node_error(item, REFIT_ERROR_INVALID, error,
+                         "range %s runs backwards; list the numbers one by one for that order",
+                         text);
+        return FALSE;
+    }
+    *lo_out = (guint)ends[0];
+    *hi_out = (guint)ends[n - 1];
+    return TRUE;
+}
+
+GArray *refit_layout_read_ranks(RefitNode *node, guint limit, const char *what, const char *owner,
+                                GError **error) {
+    g_autoptr(GArray) ranks = g_array_new(FALSE, FALSE, sizeof(guint));
+    g_autofree guint8 *seen = g_new0(guint8, limit);
+
+    if (!refit_node_expect(node, REFIT_NODE_SEQUENCE, error))
+        return NULL;
+    for (guint i = 0; i < refit_node_size(node); i++) {
+        RefitNode *item = refit_node_at(node, i);
+        guint lo, hi;
+
+        if (!read_range(item, limit, what, owner, &lo, &hi, error))
+            return NULL;
+        for (guint rank = lo; rank <= hi; rank++) {
+            if (seen[rank]) {
+                refit_node_error(item, REFIT_ERROR_INVALID, error,
+                                 "%s %u is listed twice; name each once", what, rank);
+                return NULL;
+            }
+            seen[rank] = 1;
+            g_array_append_val(ranks, rank);
+        }
+    }
+    if (ranks->len == 0) {
+        refit_node_error(node, REFIT_ERROR_INVALID, error,
+                         "the list is empty; name at least one %s", what);
+        return NULL;
+    }
+    return g_steal_pointer(&ranks);
+}
+
+static GArray *read_side_ranks(RefitNode *node, guint next_rank, guint n_available,
+                               GError **error) {
+    RefitNode *gpus = refit_node_get(node, "gpus"), *list = refit_node_get(node, "ranks");
+    RefitNode *first = refit_node_get(node, "first_gpu");
+    guint64 count = 0, start = next_rank;
+
+    if (gpus != NULL && !refit_node_uint(gpus, 1, G_MAXUINT32, &count, error))
+        return NULL;
+    if (first != NULL && !refit_node_uint(first, 0, G_MAXUINT32, &start, error))
+        return NULL;
+    if (list != NULL) {
+        if (first != NULL) {
+            refit_node_error(first, REFIT_ERROR_INVALID, error,
+                             "first_gpu and ranks both say which GPUs to use; keep one");
+            return NULL;
+        }
+        g_autoptr(GArray) ranks =
+            refit_layout_read_ranks(list, n_available, "GPU", "the topology", error);
+        if (ranks == NULL)
+            return NULL;
+        if (gpus != NULL && ranks->len != count) {
+            refit_node_error(list, REFIT_ERROR_INVALID, error,
+                             "%u ranks are listed, but gpus is %" G_GUINT64_FORMAT
+                             "; leave gpus out or make them agree",
+                             ranks->len, count);
+            return NULL;
+        }
+        return g_steal_pointer(&ranks);
+    }
+    if (gpus == NULL) {
+        refit_node_error(node, REFIT_ERROR_INVALID, error,
+                         "the number of GPUs is missing; write gpus (a count) or ranks (a list)");
+        return NULL;
+    }
+    if (start + count > n_available) {
+        refit_node_error(gpus, REFIT_ERROR_INVALID, error,
+                         "%" G_GUINT64_FORMAT " GPUs from GPU %" G_GUINT64_FORMAT
+                         " on need %" G_GUINT64_FORMAT
+                         ", but the topology has %u; use fewer, or a topology with more nodes",
+                         count, start, start + count, n_available);
+        return NULL;
+    }
+    GArray *ranks = g_array_sized_new(FALSE, FALSE, sizeof(guint), (guint)count);
+    for (guint i = 0; i < count; i++) {
+        guint rank = (guint)start + i;
+        g_array_append_val(ranks, rank);
+    }
+    return ranks;
+}
+
+RefitLayout *refit_layout_parse(RefitNode *node, const char *side, RefitModel *model,
+                                guint next_rank, guint n_available, GError **error) {
+    const RefitFramework *const *frameworks = refit_frameworks();
+    g_autoptr(GPtrArray) names = g_ptr_array_new();
+    guint chosen;
+
+    if (!refit_node_expect(node, REFIT_NODE_MAPPING, error))
+        return NULL;
+    for (guint i = 0; frameworks[i] != NULL; i++)
+        g_ptr_array_add(names, (gpointer)frameworks[i]->name);
+    g_ptr_array_add(names, NULL);
+    RefitNode *name = refit_node_require(node, "framework", error);
+    if (name == NULL || !refit_node_choice(name, (const char *const *)names->pdata, &chosen, error))
+        return NULL;
+    g_autoptr(GArray) ranks = read_side_ranks(node, next_rank, n_available, error);
+    if (ranks == NULL)
+        return NULL;
+    g_autoptr(RefitLayout) layout = refit_layout_new(
+        side, frameworks[chosen]->name, model, (const guint *)(void *)ranks->data, ranks->len);
+    if (!frameworks[chosen]->generate(layout, node, error) || !refit_node_finish(node, error))
+        return NULL;
+    return g_steal_pointer(&layout);
+}
+
+/* ---- shared by the generators ---- */
+
+gboolean refit_layout_is_expert(const RefitTensor *tensor) {
+    return tensor->role == REFIT_ROLE_EXPERT_GATE || tensor->role == REFIT_ROLE_EXPERT_UP ||
+           tensor->role == REFIT_ROLE_EXPERT_DOWN;
+}
+
+RefitCut refit_layout_cut(const RefitTensor *tensor) {
+    switch (tensor->role) {
+    case REFIT_ROLE_EMBEDDING:
+    case REFIT_ROLE_LM_HEAD:
+        return REFIT_CUT_VOCABULARY;
+    case REFIT_ROLE_ATTENTION_Q:
+        return REFIT_CUT_QUERY;
+    case REFIT_ROLE_ATTENTION_K:
+    case REFIT_ROLE_ATTENTION_V:
+        return REFIT_CUT_KV;
+    case REFIT_ROLE_ATTENTION_O:
+    case REFIT_ROLE_DENSE_DOWN:
+    case REFIT_ROLE_SHARED_DOWN:
+    case REFIT_ROLE_EXPERT_DOWN:
+        return REFIT_CUT_COLUMNS;
+    case REFIT_ROLE_MLA_Q_B:
+    case REFIT_ROLE_MLA_KV_B:
+    case REFIT_ROLE_DENSE_GATE:
+    case REFIT_ROLE_DENSE_UP:
+    case REFIT_ROLE_SHARED_GATE:
+    case REFIT_ROLE_SHARED_UP:
+    case REFIT_ROLE_EXPERT_GATE:
+    case REFIT_ROLE_EXPERT_UP:
+    case REFIT_ROLE_MTP_PROJ:
+        return REFIT_CUT_ROWS;
+    case REFIT_ROLE_NORM:
+    case REFIT_ROLE_MLA_Q_A:
+    case REFIT_ROLE_MLA_KV_A:
+    case REFIT_ROLE_ROUTER:
+    case REFIT_ROLE_OTHER:
+    case REFIT_N_ROLES:
+    default:
+        return REFIT_CUT_NONE;
+    }
+}
+
+gboolean refit_layout_even(const RefitTensor *tensor, RefitCut cut, const RefitSize *size,
+                           RefitPlacement *placement_out, GError **error) {
+    gboolean stacked = refit_layout_is_expert(tensor) && tensor->expert == REFIT_NO_EXPERT;
+    guint dim = (cut == REFIT_CUT_COLUMNS ? 1u : 0u) + (stacked ? 1u : 0u);
+    RefitPlacement placement = {.kind = REFIT_PLACEMENT_REPLICATE};
+
+    /* A tensor without that dim is the bias of a row-parallel layer or a scalar: held whole. */
+    if (cut != REFIT_CUT_NONE && dim < tensor->n_dims) {
+        if (tensor->shape[dim] % size->value != 0) {
+            refit_node_error(size->place, REFIT_ERROR_INVALID, error,
+                             "%s %u does not divide dim %u of %s, which is %" G_GUINT64_FORMAT
+                             "; use a divisor of it",
+                             size->name, size->value, dim, tensor->name, tensor->shape[dim]);
+            return FALSE;
+        }
+        placement = (RefitPlacement){.kind = REFIT_PLACEMENT_SHARD, .dim = dim};
+    }
+    *placement_out = placement;
+    return TRUE;
+}
+
+guint refit_layout_even_kind(const RefitPlacement *placement) {
+    return placement->kind == REFIT_PLACEMENT_REPLICATE ? 0 : 1 + placement->dim;
+}
+
+RefitPlacement refit_layout_vocabulary(guint64 rows, guint64 padded, guint parts, guint64 *sizes) {
+    RefitPlacement placement = {.kind = REFIT_PLACEMENT_SHARD, .dim = 0};
+    guint64 chunk = padded / parts, left = rows;
+
+    if (rows == padded)
+        return placement;
+    for (guint i = 0; i < parts; i++) {
+        sizes[i] = MIN(chunk, left);
+        left -= sizes[i];
+    }
+    placement.split = REFIT_SPLIT_SIZES;
+    placement.n_sizes = parts;
+    placement.sizes = sizes;
+    return placement;
+}
+
+gboolean refit_layout_add_part(const RefitLayout *layout, RefitSharding *sharding, guint base,
+                               const RefitAxis *axes, guint n_axes, GError **error) {
+    RefitPlacement placements[REFIT_MAX_AXES] = {{.kind = REFIT_PLACEMENT_REPLICATE}};
+    guint sizes[REFIT_MAX_AXES] = {1}, strides[REFIT_MAX_AXES] = {0}, n = 0, n_ranks = 1;
+
+    for (guint i = 0; i < n_axes; i++) {
+        if (axes[i].size == 1)
+            continue;
+        sizes[n] = axes[i].size;
+        strides[n] = axes[i].stride;
+        placements[n++] = axes[i].placement;
+        n_ranks *= axes[i].size;
+    }
+    n = MAX(n, 1);
+    g_autofree guint *ranks = g_new(guint, n_ranks);
+    for (guint i = 0; i < n_ranks; i++) {
+        guint position = base, rest = i;
+
+        for (guint axis = n; axis-- > 0; rest /= sizes[axis])
+            position += rest % sizes[axis] * strides[axis];
+        g_assert(position < layout->n_ranks);
+        ranks[i] = layout->ranks[position];
+    }
+    RefitMesh *mesh = refit_mesh_new(n, sizes, ranks, n_ranks, error);
+    return mesh != NULL && refit_sharding_add(sharding, mesh, placements, error);
+}
+
+const RefitSharding *refit_layout_share_part(RefitLayout *layout, guint base, const RefitAxis *axes,
+                                             guint n_axes, GError **error) {
+    g_autoptr(RefitSharding) sharding = refit_sharding_new();
+
+    if (!refit_layout_add_part(layout, sharding, base, axes, n_axes, error))
+        return NULL;
+    return refit_layout_share(layout, g_steal_pointer(&sharding));
+}
+
+/* ---- parallel sizes ---- */
+
+gboolean refit_layout_read_size(RefitNode *node, const char *name, guint value, RefitSize *size_out,
+                                GError **error) {
+    RefitNode *place = refit_node_get(node, name);
+    guint64 number = value;
+
+    if (place != NULL && !refit_node_uint(place, 1, G_MAXUINT32, &number, error))
+        return FALSE;
+    *size_out = (RefitSize){.name = name,
+                            .value = (guint)number,
+                            .stated = place != NULL,
+                            .place = place != NULL ? place : node};
+    return TRUE;
+}
+
+gboolean refit_layout_solve_dp(const RefitLayout *layout, RefitNode *node, const RefitSize *sizes,
+                               guint n_sizes, RefitSize *dp, GError **error) {
+    g_autoptr(GString) text = g_string_new(NULL);
+    guint64 product = 1; /* divides n_ranks, so the next factor cannot overflow it */
+
+    for (guint i = 0; i < n_sizes; i++) {
+        g_string_append_printf(text, "%s%s %u", i > 0 ? " * " : "", sizes[i].name, sizes[i].value);
+        product *= sizes[i].value;
+        if (layout->n_ranks % product != 0) {
+            refit_node_error(sizes[i].place, REFIT_ERROR_INVALID, error,
+                             "%s does not divide the %u GPUs; choose sizes whose product does",
+                             text->str, layout->n_ranks);
+            return FALSE;
+        }
+    }
+    guint derived = (guint)(layout->n_ranks / product);
+    if (dp->stated && dp->value != derived) {
+        refit_node_error(dp->place, REFIT_ERROR_INVALID, error,
+                         "%s * dp %u is not the %u GPUs; leave dp out or write %u", text->str,
+                         dp->value, layout->n_ranks, derived);
+        return FALSE;
+    }
+    *dp = (RefitSize){.name = "dp",
+                      .value = derived,
+                      .stated = dp->stated,
+                      .place = dp->stated ? dp->place : node};
+    return TRUE;
+}
+
+gboolean refit_layout_check_heads(const RefitModel *model, const RefitSize *tp, GError **error) {
+    guint heads = refit_model_n_heads(model);
+
+    if (heads % tp->value == 0)
+        return TRUE;
+    refit_node_error(tp->place, REFIT_ERROR_INVALID, error,
+                     "%s %u does not divide the model's %u attention heads; use a divisor of %u",
+                     tp->name, tp->value, heads, heads);
+    return FALSE;
+}
+
+gboolean refit_layout_check_kv_heads(const RefitModel *model, const RefitSize *tp, GError **error) {
+    guint heads = refit_model_n_kv_heads(model);
+
+    if (heads % tp->value == 0 || tp->value % heads == 0)
+        return TRUE;
+    refit_node_error(tp->place, REFIT_ERROR_INVALID, error,
+                     "%s %u and the model's %u KV heads do not divide each other; use a divisor "
+                     "or a multiple of %u",
+                     tp->name, tp->value, heads, heads);
+    return FALSE;
+}
+
+/* Routed experts per layer; stacked ones carry no number and are counted by their dim 0. */
+static guint64 count_experts(const RefitModel *model) {
+    guint64 experts = refit_model_n_experts(model);
+
+    for (guint i = 0; i < refit_model_n_tensors(model) && experts == 0; i++) {
+        const RefitTensor *tensor = refit_model_tensor(model, i);
+        if (refit_layout_is_expert(tensor) && tensor->n_dims > 0)
+            experts = tensor->shape[0];
+    }
+    return experts;
+}
+
+gboolean refit_layout_check_experts(const RefitModel *model, const RefitSize *ep, gboolean even,
+                                    GError **error) {
+    if (ep->value == 1)
+        return TRUE;
+    guint64 experts = count_experts(model);
+    if (experts == 0) {
+        refit_node_error(ep->place, REFIT_ERROR_INVALID, error,
+                         "%s %u, but model %s has no routed experts; leave %s out", ep->name,
+                         ep->value, refit_model_name(model), ep->name);
+        return FALSE;
+    }
+    if (even && experts % ep->value != 0) {
+        refit_node_error(ep->place, REFIT_ERROR_INVALID, error,
+                         "%s %u does not divide the model's %" G_GUINT64_FORMAT
+                         " routed experts; use a divisor of %" G_GUINT64_FORMAT,
+                         ep->name, ep->value, experts, experts);
+        return FALSE;
+    }
+    return TRUE;
+}

@@ -1,0 +1,110 @@
+#pragma once
+
+/*
+ * A model: the full list of logical tensors under their names on the Hugging Face hub, expanded
+ * from the facts of a `config.json`. A model file of schema refit.model/1 is YAML:
+ *
+ *   schema: refit.model/1
+ *   name: qwen3-4b
+ *   family: dense              # one of refit_model_families()
+ *   source: Qwen/Qwen3-4B config.json
+ *   config: {hidden_size: 2560, ...}     # hub key names; which ones depends on the family
+ *   parameters: 4022468096     # published count, MTP layers included; checked when stated
+ *   parameters_main: ...       # the same without MTP layers; for models that have some
+ *   note: free text            # optional, as is source
+ *
+ * or, for explicit models, `family: list` with
+ *
+ *   tensors:
+ *     - {name: "layers.{0-3}.mlp.up_proj.weight", shape: [16, 8], dtype: bf16, role: dense_up}
+ *   config: {num_attention_heads: 4, num_key_value_heads: 2}      # optional
+ *
+ * where {a-b} counts inclusively (the last range of a name fastest). A number after "layers." fills
+ * `layer`, one after "experts." fills `expert`. Optional: dtype (the options' one), role (other),
+ * mtp (false); in config also tie_word_embeddings.
+ */
+
+#include "refit-geometry.h"
+#include "refit-yaml.h"
+
+G_BEGIN_DECLS
+
+/* X(SUFFIX, name): what a tensor is for; layouts and reports select by it. */
+#define REFIT_ROLE_MAP(X)                                                                          \
+    X(EMBEDDING, "embedding")                                                                      \
+    X(LM_HEAD, "lm_head")                                                                          \
+    X(NORM, "norm")                                                                                \
+    X(ATTENTION_Q, "attention_q")                                                                  \
+    X(ATTENTION_K, "attention_k")                                                                  \
+    X(ATTENTION_V, "attention_v")                                                                  \
+    X(ATTENTION_O, "attention_o")                                                                  \
+    X(MLA_Q_A, "mla_q_a")                                                                          \
+    X(MLA_Q_B, "mla_q_b")                                                                          \
+    X(MLA_KV_A, "mla_kv_a")                                                                        \
+    X(MLA_KV_B, "mla_kv_b")                                                                        \
+    X(ROUTER, "router")                                                                            \
+    X(DENSE_GATE, "dense_gate")                                                                    \
+    X(DENSE_UP, "dense_up")                                                                        \
+    X(DENSE_DOWN, "dense_down")                                                                    \
+    X(SHARED_GATE, "shared_gate")                                                                  \
+    X(SHARED_UP, "shared_up")                                                                      \
+    X(SHARED_DOWN, "shared_down")                                                                  \
+    X(EXPERT_GATE, "expert_gate")                                                                  \
+    X(EXPERT_UP, "expert_up")                                                                      \
+    X(EXPERT_DOWN, "expert_down")                                                                  \
+    X(MTP_PROJ, "mtp_proj")                                                                        \
+    X(OTHER, "other")
+
+typedef enum {
+#define X(suffix, name) REFIT_ROLE_##suffix,
+    REFIT_ROLE_MAP(X)
+#undef X
+        REFIT_N_ROLES
+} RefitRole;
+
+const char *refit_role_name(RefitRole role); /* static string */
+
+#define REFIT_NO_LAYER (-1)
+#define REFIT_NO_EXPERT (-1)
+
+typedef struct {
+    char *name;
+    guint n_dims;
+    guint64 shape[REFIT_MAX_DIMS];
+    RefitDtype dtype;
+    RefitRole role;
+    gint layer;  /* decoder layer, num_hidden_layers + i for MTP layer i, or REFIT_NO_LAYER */
+    gint expert; /* routed expert number, or REFIT_NO_EXPERT */
+    gboolean mtp;
+    guint64 elements;
+    guint64 bytes;
+} RefitTensor;
+
+typedef struct _RefitModel RefitModel; /* reference counted, immutable */
+
+typedef struct {
+    RefitDtype dtype; /* of all weights; tensors that stay in F32 (router biases) keep it */
+    gboolean mtp;     /* include multi-token-prediction layers */
+} RefitModelOptions;
+
+/* `root` is the root node of a refit.model/1 document. Rejects duplicate names. */
+RefitModel *refit_model_parse(RefitNode *root, const RefitModelOptions *options, GError **error)
+    G_GNUC_WARN_UNUSED_RESULT;
+RefitModel *refit_model_ref(RefitModel *model);
+void refit_model_unref(RefitModel *model);
+G_DEFINE_AUTOPTR_CLEANUP_FUNC(RefitModel, refit_model_unref)
+
+const char *refit_model_name(const RefitModel *model);
+guint refit_model_n_tensors(const RefitModel *model);
+const RefitTensor *refit_model_tensor(const RefitModel *model, guint index);
+guint64 refit_model_parameters(const RefitModel *model); /* elements of all tensors */
+guint64 refit_model_bytes(const RefitModel *model);
+guint refit_model_n_layers(const RefitModel *model);  /* decoder layers without MTP */
+guint refit_model_n_experts(const RefitModel *model); /* routed experts per MoE layer, 0 if none */
+guint refit_model_n_heads(const RefitModel *model);   /* attention heads, 0 when unknown */
+guint refit_model_n_kv_heads(const RefitModel *model);
+gboolean refit_model_tied_embeddings(const RefitModel *model);
+/* Families known to refit_model_parse, NULL-terminated. Static. */
+const char *const *refit_model_families(void);
+
+G_END_DECLS

@@ -1,0 +1,42 @@
+#pragma once
+
+/*
+ * What strategies share: batching, the sending loads that balance replicas, and the two published
+ * paths as building blocks, each over a selection of classes (`hybrid` is one after the other).
+ */
+
+#include "refit-strategy.h"
+
+G_BEGIN_DECLS
+
+/* Which classes a building block moves. */
+typedef enum { REFIT_SELECT_ALL, REFIT_SELECT_BULK, REFIT_SELECT_MISC } RefitSelection;
+
+gboolean refit_selection_has(RefitSelection selection, const RefitClass *klass);
+/* Bytes of all members of the selected classes. */
+guint64 refit_selection_bytes(RefitSelection selection, const RefitProblem *problem);
+
+/* M2N's ring, call by call, on profile->stage_lanes lanes from lane 0 on. */
+void refit_ring_build(RefitPlanBuilder *builder, const RefitProblem *problem,
+                      RefitSelection selection);
+/*
+ * The bucketed conventional path on lane 0. `barrier`: start only when all earlier batches are
+ * done. REFIT_ERROR_INFEASIBLE when the source side holds only part of a tensor.
+ */
+gboolean refit_gather_broadcast_build(RefitPlanBuilder *builder, const RefitProblem *problem,
+                                      RefitSelection selection, gboolean barrier, GError **error)
+    G_GNUC_WARN_UNUSED_RESULT;
+
+/*
+ * Puts every member of every class into one of `n_batches` new batches on lane 0 so that each
+ * pipeline stage of the source has nearly the same bytes in every batch: all of them send all the
+ * time. Greedy: the batch with the fewest bytes of that stage, the earliest on a tie.
+ */
+void refit_batches_spread(RefitPlanBuilder *builder, const RefitProblem *problem, guint n_batches);
+
+/* Ranks [first, first + n) of an ascending list that lie in the domain of ranks[first]. */
+guint refit_domain_run(const RefitTopology *topology, const guint *ranks, guint n_ranks,
+                       guint first);
+gboolean refit_ranks_contain(const guint *ranks, guint n_ranks, guint rank);
+
+G_END_DECLS

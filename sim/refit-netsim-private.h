@@ -1,0 +1,38 @@
+#pragma once
+
+/*
+ * Between refit-netsim.c (checks, child process, shared memory) and refit-netsim-simgrid.cpp (the
+ * engine). Not part of the interface of the simulator.
+ */
+
+#include "refit-netsim.h"
+
+G_BEGIN_DECLS
+
+/* Memory shared with the child; `times` follows in the same mapping. */
+typedef struct {
+    guint64 n_done; /* items that ran to their end */
+    double makespan_s;
+    char error[400]; /* why the engine gave up, empty when it did not */
+} RefitNetsimStatus;
+
+/*
+ * Runs a checked graph in this process, which cannot simulate again. `n_predecessors`: per item;
+ * counted down to 0. `precision_s`: completions within it are one event. `times`: zeroed.
+ */
+typedef void (*RefitNetsimEngine)(const RefitNetsimPlatform *platform,
+                                  const RefitNetsimGraph *graph, guint *n_predecessors,
+                                  double precision_s, RefitNetsimTime *times,
+                                  RefitNetsimStatus *status);
+
+void refit_netsim_simgrid(const RefitNetsimPlatform *platform, const RefitNetsimGraph *graph,
+                          guint *n_predecessors, double precision_s, RefitNetsimTime *times,
+                          RefitNetsimStatus *status);
+
+/* refit_netsim_run with any engine; what tests of the containment use. */
+gboolean refit_netsim_run_with(RefitNetsimEngine engine, const RefitNetsimPlatform *platform,
+                               const RefitNetsimGraph *graph, double resolution_s,
+                               RefitNetsimTime *times_out, double *makespan_s_out, GError **error)
+    G_GNUC_WARN_UNUSED_RESULT;
+
+G_END_DECLS

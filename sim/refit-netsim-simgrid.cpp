@@ -1,0 +1,315 @@
+/*
+ * The engine: a graph of items on SimGrid's fluid network model.
+ *
+ * Platform: one host per GPU and four links per GPU (NVLink and NIC, in and out), plus an uplink
+ * pair per leaf when leaves can be a limit. Links that can never be full, such as a non-blocking
+ * switch, are left out: the solver's work grows with every link that couples flows. Routes are
+ * computed from the GPU numbers, so memory is linear in GPUs.
+ *
+ * Model: CM02 with crosstraffic and the TCP window switched off, on links without latency: plain
+ * max-min fair sharing. (CM02 weighs flows by 1 / latency of their route, which would favour short
+ * routes.)
+ *
+ * Dates: SimGrid solves again at every date, and in a plan of 10^5 flows nearly each flow has a
+ * date of its own. So when time stops at a date, everything due within the precision after it
+ * happens at this stop too: flows about to end are ended, items about to start are started. What
+ * they are early is remembered: an item's own dates (start_s, end_s) keep the exact sum of
+ * durations along its chain and run ahead of the engine's clock by little more than the precision.
+ * Merging therefore changes which flows share for a moment, but neither loses delays nor makes
+ * bytes move faster.
+ *
+ * Items: a communication is created only when its predecessors are done, since SimGrid scans a list
+ * of all existing ones at each completion. JOIN and DELAY items never enter the network; dates
+ * still to come wait in a queue of our own, driven by SimGrid timers. Sizes are integers in
+ * SimGrid, so bytes and bandwidths are scaled by a power of two, which changes no date.
+ *
+ * Cost: about 3 us per item, and per distinct date about 0.5 us per flow of the component of flows
+ * that share links.
+ */
+
+#include "refit-netsim-private.h"
+
+#include <cmath>
+#include <exception>
+#include <queue>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include <simgrid/kernel/Timer.hpp>
+#include <simgrid/kernel/resource/Action.hpp>
+#include <simgrid/kernel/resource/Model.hpp>
+#include <simgrid/kernel/routing/NetPoint.hpp>
+#include <simgrid/kernel/routing/NetZoneImpl.hpp>
+#include <simgrid/s4u.hpp>
+
+namespace s4u = simgrid::s4u;
+namespace routing = simgrid::kernel::routing;
+
+namespace {
+
+/* Rounding only: dates within the caller's precision are merged here, see time_stopped(). */
+constexpr const char *ENGINE_PRECISION = "surf/precision:1e-11";
+
+struct Port {
+    s4u::Link *up;
+    s4u::Link *down;
+};
+
+/* One flat zone; points are created in the order of GPU numbers. */
+class GpuZone : public routing::NetZoneImpl {
+  public:
+    explicit GpuZone(const RefitNetsimPlatform &platform)
+        : routing::NetZoneImpl("gpus"), platform_(platform) {
+    }
+
+    std::vector<s4u::Host *> build(double scale) {
+        std::vector<s4u::Host *> hosts;
+
+        first_id_ = get_table_size();
+        for (guint gpu = 0; gpu < platform_.n_gpus; gpu++)
+            hosts.push_back(get_iface()->create_host(name("gpu", gpu), 1e9)->seal());
+        for (guint gpu = 0; gpu < platform_.n_gpus; gpu++) {
+            nvlink_.push_back(port("nvlink", gpu, platform_.nvlink_bytes_per_s * scale));
+            nic_.push_back(port("nic", gpu, platform_.nic_bytes_per_s * scale));
+        }
+        for (guint leaf = 0; leaf < platform_.n_leaves; leaf++)
+            leaves_.push_back(port("leaf", leaf, platform_.leaf_uplink_bytes_per_s * scale));
+        get_iface()->seal();
+        return hosts;
+    }
+
+    void get_local_route(const routing::NetPoint *src, const routing::NetPoint *dst,
+                         routing::Route *route, double *) override {
+        auto from = static_cast<guint>(src->id() - first_id_);
+        auto to = static_cast<guint>(dst->id() - first_id_);
+        auto &links = route->link_list_;
+
+        if (from / platform_.gpus_per_domain == to / platform_.gpus_per_domain) {
+            links.push_back(nvlink_[from].up->get_impl());
+            links.push_back(nvlink_[to].down->get_impl());
+            return;
+        }
+        links.push_back(nic_[from].up->get_impl());
+        if (!leaves_.empty() && platform_.leaf_of[from] != platform_.leaf_of[to]) {
+            links.push_back(leaves_[platform_.leaf_of[from]].up->get_impl());
+            links.push_back(leaves_[platform_.leaf_of[to]].down->get_impl());
+        }
+        links.push_back(nic_[to].down->get_impl());
+    }
+
+  private:
+    static std::string name(const char *kind, guint number) {
+        return kind + std::to_string(number);
+    }
+
+    Port port(const char *kind, guint number, double bandwidth) {
+        std::string base = name(kind, number);
+        return {get_iface()->create_link(base + "-up", bandwidth)->seal(),
+                get_iface()->create_link(base + "-down", bandwidth)->seal()};
+    }
+
+    const RefitNetsimPlatform &platform_;
+    unsigned long first_id_ = 0;
+    std::vector<Port> nvlink_, nic_, leaves_;
+};
+
+class Simulation {
+  public:
+    Simulation(const RefitNetsimGraph &graph, guint *n_predecessors, double precision_s,
+               RefitNetsimTime *times, RefitNetsimStatus *status)
+        : graph_(graph), n_predecessors_(n_predecessors), precision_s_(precision_s), times_(times),
+          status_(status) {
+    }
+
+    void run(const RefitNetsimPlatform &platform) {
+        xbt_log_control_set("root.thresh:critical");
+        s4u::Engine engine("refit");
+        for (const char *setting :
+             {"network/model:CM02", "network/crosstraffic:0", "network/TCP-gamma:1e20",
+              "debug/clean-atexit:no", ENGINE_PRECISION})
+            s4u::Engine::set_config(setting);
+
+        scale_ = scale_for_sizes();
+        hosts_ = (new GpuZone(platform))->build(scale_); /* owned by the engine */
+        engine.seal_platform();
+        s4u::Activity::on_completion_cb([this](const s4u::Activity &activity) {
+            completed(static_cast<guint>(reinterpret_cast<guintptr>(activity.get_data<void>())),
+                      activity.get_impl());
+        });
+        s4u::Engine::on_time_advance_cb([this, &engine](double) { time_stopped(engine); });
+
+        flows_.resize(graph_.n_items);
+        lead_s_.resize(graph_.n_items);
+        for (guint item = 0; item < graph_.n_items; item++)
+            if (n_predecessors_[item] == 0)
+                ready_.push_back(item);
+        start_ready();
+        arm();
+        engine.run();
+        status_->makespan_s = makespan_s_;
+    }
+
+  private:
+    using Due = std::pair<double, guint>;
+
+    /* Brings the largest size near 2^50: no size loses a relevant digit by becoming an integer. */
+    double scale_for_sizes() const {
+        double largest = 0;
+        int exponent = 0;
+
+        for (guint item = 0; item < graph_.n_items; item++)
+            if (graph_.items[item].kind == REFIT_NETSIM_FLOW)
+                largest = std::max(largest, graph_.items[item].bytes);
+        std::frexp(largest, &exponent);
+        return std::ldexp(1.0, std::min(std::max(50 - exponent, 0), 50));
+    }
+
+    static double now_s() {
+        return s4u::Engine::get_clock();
+    }
+
+    bool is_due(double date_s) const {
+        return date_s <= now_s() + precision_s_;
+    }
+
+    /* SimGrid has ended the flows of this very date; the ones that follow closely end as well. */
+    void time_stopped(const s4u::Engine &engine) {
+        finished_.clear(); /* a communication must outlive the callback that announces its end */
+        early_s_.clear();
+        for (auto *model : engine.get_all_models()) {
+            auto &heap = model->get_action_heap();
+            while (!heap.empty() && is_due(heap.top_date())) {
+                double date_s = heap.top_date();
+                auto *action = heap.pop();
+                early_s_[action->get_activity()] = date_s - now_s();
+                action->finish(simgrid::kernel::resource::Action::State::FINISHED);
+                heap.remove(action);
+            }
+        }
+        handle_due();
+    }
+
+    /* A list instead of recursion: chains of joins can be as long as the graph. */
+    void start_ready() {
+        while (!ready_.empty()) {
+            guint item = ready_.back();
+            ready_.pop_back();
+            start(item);
+        }
+    }
+
+    void start(guint item) {
+        const RefitNetsimItem &what = graph_.items[item];
+        double start_s = times_[item].start_s;
+
+        release(item, REFIT_NETSIM_ON_START, start_s);
+        if (what.kind != REFIT_NETSIM_FLOW)
+            end(item, start_s + (what.kind == REFIT_NETSIM_DELAY ? what.delay_s : 0));
+        else if (is_due(start_s))
+            start_flow(item);
+        else
+            due_.emplace(start_s, item);
+    }
+
+    void start_flow(guint item) {
+        const RefitNetsimItem &what = graph_.items[item];
+        auto flow = s4u::Comm::sendto_init();
+
+        lead_s_[item] = times_[item].start_s - now_s();
+        flow->set_payload_size(static_cast<uint64_t>(std::max(what.bytes * scale_, 1.0) + 0.5));
+        flow->set_data(reinterpret_cast<void *>(static_cast<guintptr>(item)));
+        flows_[item] = flow;
+        flow->set_source(hosts_[what.src])->set_destination(hosts_[what.dst]); /* starts it */
+    }
+
+    void completed(guint item, const simgrid::kernel::activity::ActivityImpl *activity) {
+        auto early = early_s_.find(activity);
+
+        finished_.push_back(std::move(flows_[item]));
+        end(item, now_s() + lead_s_[item] + (early == early_s_.end() ? 0 : early->second));
+        start_ready();
+        arm();
+    }
+
+    void end(guint item, double date_s) {
+        times_[item].end_s = date_s;
+        if (is_due(date_s))
+            finish(item);
+        else
+            due_.emplace(date_s, item);
+    }
+
+    void finish(guint item) {
+        makespan_s_ = std::max(makespan_s_, times_[item].end_s);
+        status_->n_done++;
+        release(item, 0, times_[item].end_s);
+    }
+
+    void release(guint item, guint when, double date_s) {
+        for (guint64 i = graph_.successor_offsets[item]; i < graph_.successor_offsets[item + 1];
+             i++) {
+            guint successor = graph_.successors[i] & ~REFIT_NETSIM_ON_START;
+
+            if ((graph_.successors[i] & REFIT_NETSIM_ON_START) != when)
+                continue;
+            times_[successor].start_s = std::max(times_[successor].start_s, date_s);
+            if (--n_predecessors_[successor] == 0)
+                ready_.push_back(successor);
+        }
+    }
+
+    /* A flow that has not ended waits for its start, everything else for its end. */
+    void handle_due() {
+        while (!due_.empty() && is_due(due_.top().first)) {
+            guint item = due_.top().second;
+            due_.pop();
+            if (graph_.items[item].kind == REFIT_NETSIM_FLOW && times_[item].end_s == 0)
+                start_flow(item);
+            else
+                finish(item);
+            start_ready();
+        }
+        arm();
+    }
+
+    /* Time must stop at the next date that is due. */
+    void arm() {
+        if (due_.empty() || (armed_s_ > now_s() && armed_s_ <= due_.top().first))
+            return;
+        armed_s_ = due_.top().first;
+        simgrid::kernel::timer::Timer::set(armed_s_, [this] { handle_due(); });
+    }
+
+    const RefitNetsimGraph &graph_;
+    guint *n_predecessors_;
+    double precision_s_;
+    RefitNetsimTime *times_;
+    RefitNetsimStatus *status_;
+    double scale_ = 1;
+    double makespan_s_ = 0;
+    double armed_s_ = 0;
+    std::vector<s4u::Host *> hosts_;
+    std::vector<s4u::CommPtr> flows_, finished_;
+    std::vector<double> lead_s_; /* per flow: its start minus the engine's clock then */
+    std::unordered_map<const simgrid::kernel::activity::ActivityImpl *, double> early_s_;
+    std::vector<guint> ready_;
+    std::priority_queue<Due, std::vector<Due>, std::greater<Due>> due_;
+};
+
+} // namespace
+
+void refit_netsim_simgrid(const RefitNetsimPlatform *platform, const RefitNetsimGraph *graph,
+                          guint *n_predecessors, double precision_s, RefitNetsimTime *times,
+                          RefitNetsimStatus *status) {
+    try {
+        Simulation(*graph, n_predecessors, precision_s, times, status).run(*platform);
+    } catch (const std::exception &exception) {
+        g_strlcpy(status->error, exception.what(), sizeof status->error);
+    }
+}
+
+const char *refit_netsim_version(void) {
+    return "SimGrid " G_STRINGIFY(SIMGRID_VERSION_MAJOR) "." G_STRINGIFY(SIMGRID_VERSION_MINOR);
+}
