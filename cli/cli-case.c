@@ -1,47 +1,69 @@
 /*
- * What several commands do with a case: load it, name it in one headline, plan and predict it,
- * and print the parts of the JSON results they share.
+ * What several commands do with a case: load it, say what it is, plan and predict it, and print
+ * the parts of the results they share.
  */
 
 #include "cli.h"
 #include "refit-sim.h"
 
-gboolean cli_load_case(const Cli *cli, RefitCase **case_out, RefitProblem **problem_out,
-                       GError **error) {
+gboolean cli_load_case(const Cli *cli, const char *name, RefitCase **case_out,
+                       RefitProblem **problem_out, GError **error) {
     g_autoptr(RefitCase) refit_case = NULL;
     RefitProblem *problem;
 
-    cli_progress(cli, "reading %s ...", cli->arguments[0]);
-    refit_case = refit_case_load(&cli->store, cli->arguments[0],
-                                 (const char *const *)cli->options.set, error);
+    cli_progress(cli, "reading %s ...", name);
+    refit_case = refit_case_load(&cli->store, name, (const char *const *)cli->options.set, error);
     if (refit_case == NULL)
         return FALSE;
     problem = refit_problem_new(refit_case, error);
-    if (problem == NULL)
+    if (problem == NULL) {
+        g_prefix_error(error, "%s: ", name);
         return FALSE;
+    }
     *problem_out = problem;
     *case_out = g_steal_pointer(&refit_case);
     return TRUE;
 }
 
-char *cli_case_headline(const RefitCase *refit_case) {
-    g_autofree char *bytes = refit_format_bytes(refit_model_bytes(refit_case->model));
-    g_autoptr(GString) text = g_string_new(NULL);
+static void print_costs(const RefitProfile *profile) {
+    g_autoptr(GString) on = g_string_new(NULL);
 
-    g_string_append_printf(text, "model   %s, %s in %u tensors\n",
-                           refit_model_name(refit_case->model), bytes,
-                           refit_model_n_tensors(refit_case->model));
-    g_string_append_printf(text, "layout  %u GPUs %s\n", refit_layout_n_ranks(refit_case->source),
-                           refit_layout_summary(refit_case->source));
+    for (guint term = 0; term < REFIT_N_TERMS; term++)
+        if (refit_profile_is_on(profile, (RefitTerm)term))
+            g_string_append_printf(on, "%s%s", on->len > 0 ? ", " : "",
+                                   refit_term_name((RefitTerm)term));
+    cli_print_labelled("costs", "profile %s: %s", profile->name, on->len > 0 ? on->str : "all off");
+}
+
+void cli_print_case(const RefitCase *refit_case) {
+    const RefitTopology *topology = refit_case->topology;
+    g_autofree char *bytes = refit_format_bytes(refit_model_bytes(refit_case->model));
+
+    cli_print_labelled("model", "%s, %s in %u tensors", refit_model_name(refit_case->model), bytes,
+                       refit_model_n_tensors(refit_case->model));
+    cli_print_labelled("from", "%u GPUs: %s", refit_layout_n_ranks(refit_case->source),
+                       refit_layout_summary(refit_case->source));
     for (guint d = 0; d < refit_case->n_destinations; d++)
-        g_string_append_printf(text, "     -> %u GPUs %s\n",
-                               refit_layout_n_ranks(refit_case->destinations[d]),
-                               refit_layout_summary(refit_case->destinations[d]));
-    g_string_append_printf(text, "on      %s, %u GPUs in NVLink domains of %u; profile %s\n",
-                           refit_case->topology->name, refit_topology_n_gpus(refit_case->topology),
-                           refit_topology_gpus_per_domain(refit_case->topology),
-                           refit_case->profile->name);
-    return g_string_free(g_steal_pointer(&text), FALSE);
+        cli_print_labelled("to", "%u GPUs: %s", refit_layout_n_ranks(refit_case->destinations[d]),
+                           refit_layout_summary(refit_case->destinations[d]));
+    cli_print_labelled("on", "%s, %u GPUs in NVLink domains of %u", topology->name,
+                       refit_topology_n_gpus(topology), refit_topology_gpus_per_domain(topology));
+    print_costs(refit_case->profile);
+    if (refit_case->budget_staging_bytes > 0) {
+        g_autofree char *staging = refit_format_bytes(refit_case->budget_staging_bytes);
+
+        cli_print_labelled("note", "the staging budget of %s is not checked by this version",
+                           staging);
+    }
+}
+
+void cli_json_profile(RefitJson *json, const RefitProfile *profile) {
+    refit_json_string(json, "profile", profile->name);
+    refit_json_begin_row(json, "terms_on");
+    for (guint term = 0; term < REFIT_N_TERMS; term++)
+        if (refit_profile_is_on(profile, (RefitTerm)term))
+            refit_json_string(json, NULL, refit_term_name((RefitTerm)term));
+    refit_json_end_row(json);
 }
 
 void cli_json_bound(RefitJson *json, const RefitBound *bound) {
@@ -64,7 +86,20 @@ guint64 cli_count_transfers(const RefitPlan *plan) {
     return count;
 }
 
-void cli_json_timings(RefitJson *json, const CliTimings *timings) {
+void cli_print_timings(const Cli *cli, const CliTimings *timings) {
+    if (!cli->options.timings)
+        return;
+    g_autofree char *planned = refit_format_seconds(timings->plan_s);
+    g_autofree char *simulated = refit_format_seconds(timings->simulate_s);
+    g_autofree char *peak = refit_format_bytes(cli_peak_rss_bytes());
+
+    cli_print_labelled("took", "%s to plan, %s to simulate, %s of memory at most", planned,
+                       simulated, peak);
+}
+
+void cli_json_timings(const Cli *cli, RefitJson *json, const CliTimings *timings) {
+    if (!cli->options.timings)
+        return;
     refit_json_double(json, "plan_s", timings->plan_s);
     refit_json_double(json, "simulate_s", timings->simulate_s);
     refit_json_uint(json, "peak_rss_bytes", cli_peak_rss_bytes());

@@ -6,7 +6,6 @@
 #include "cli.h"
 
 #include <errno.h>
-#include <glib/gstdio.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <sys/resource.h>
@@ -18,6 +17,23 @@ void cli_print(const char *format, ...) {
     va_start(arguments, format);
     text = g_strdup_vprintf(format, arguments);
     va_end(arguments);
+    fputs(text, stdout);
+}
+
+void cli_print_labelled(const char *label, const char *format, ...) {
+    va_list arguments;
+    g_autofree char *text = NULL;
+
+    va_start(arguments, format);
+    text = g_strdup_vprintf(format, arguments);
+    va_end(arguments);
+    g_autofree char *line = cli_labelled(label, text);
+    fputs(line, stdout);
+}
+
+void cli_print_table(const CliTable *table) {
+    g_autofree char *text = cli_table_to_string(table);
+
     fputs(text, stdout);
 }
 
@@ -46,13 +62,43 @@ void cli_print_json(RefitJson *json) {
     fwrite(text, 1, length, stdout);
 }
 
-gboolean cli_write_file(const Cli *cli, const char *path, const char *data, gsize length,
-                        GError **error) {
+gboolean cli_check_output(const Cli *cli, GError **error) {
+    const char *path = cli->options.output;
+
+    if (path == NULL || cli->options.force || !g_file_test(path, G_FILE_TEST_IS_REGULAR))
+        return TRUE;
+    g_set_error(error, REFIT_ERROR, REFIT_ERROR_INVALID,
+                "%s exists already; write to another file or replace it with --force", path);
+    return FALSE;
+}
+
+/* Devices and pipes cannot be replaced by a renamed file; they are written to as they are. */
+static gboolean write_in_place(const char *path, const char *data, gsize length) {
+    FILE *stream = fopen(path, "wb");
+    gboolean ok = stream != NULL && fwrite(data, 1, length, stream) == length;
+
+    if (stream != NULL) {
+        int saved = errno;
+        gboolean closed = fclose(stream) == 0;
+
+        if (!ok)
+            errno = saved;
+        ok = ok && closed;
+    }
+    return ok;
+}
+
+gboolean cli_write_output(const Cli *cli, const char *data, gsize length, GError **error) {
+    const char *path = cli->options.output;
     g_autoptr(GError) local = NULL;
 
-    if (!cli->options.force && g_file_test(path, G_FILE_TEST_EXISTS)) {
-        g_set_error(error, REFIT_ERROR, REFIT_ERROR_INVALID,
-                    "%s exists already; write to another file or replace it with --force", path);
+    if (!cli_check_output(cli, error))
+        return FALSE;
+    if (g_file_test(path, G_FILE_TEST_EXISTS) && !g_file_test(path, G_FILE_TEST_IS_REGULAR)) {
+        if (write_in_place(path, data, length))
+            return TRUE;
+        g_set_error(error, REFIT_ERROR, REFIT_ERROR_BACKEND, "cannot write %s: %s", path,
+                    g_strerror(errno));
         return FALSE;
     }
     if (!g_file_set_contents(path, data, (gssize)length, &local)) {

@@ -6,6 +6,7 @@
  * talk; exit codes are those of REFIT_ERROR_MAP, 0 yes, 1 no, 2 usage.
  */
 
+#include "cli-table.h"
 #include "refit-executor.h"
 #include "refit-prediction.h"
 #include "refit-strategy.h"
@@ -39,7 +40,7 @@ typedef struct {
     RefitStore store;
     CliOptions options;
     char **arguments;  /* after the command name; NULL-terminated */
-    gboolean progress; /* stderr is a terminal and nobody asked for quiet */
+    gboolean progress; /* stderr is a terminal and nobody asked for --quiet or --json */
 } Cli;
 
 typedef struct {
@@ -49,7 +50,8 @@ typedef struct {
     const char *help;      /* paragraphs for `refit COMMAND --help`, with an example */
     CliOptionFlags options;
     guint min_arguments, max_arguments;
-    int (*run)(Cli *cli, GError **error); /* exit code; on error any value with `error` set */
+    /* Exit code. With `error` set, CLI_EXIT_USAGE blames the command line; else any value. */
+    int (*run)(Cli *cli, GError **error);
 } CliCommand;
 
 int cli_plan(Cli *cli, GError **error);
@@ -61,17 +63,19 @@ int cli_show(Cli *cli, GError **error);
 
 /* Prints `text` to stdout. */
 void cli_print(const char *format, ...) G_GNUC_PRINTF(1, 2);
+/* A line of cli_labelled(). */
+void cli_print_labelled(const char *label, const char *format, ...) G_GNUC_PRINTF(2, 3);
+void cli_print_table(const CliTable *table);
 /* A line of progress on stderr that the next one replaces; nothing unless cli->progress. */
 void cli_progress(const Cli *cli, const char *format, ...) G_GNUC_PRINTF(2, 3);
 void cli_progress_done(const Cli *cli);
 /* Ends `json` and prints it to stdout; takes ownership. */
 void cli_print_json(RefitJson *json);
-/*
- * Writes a file through a temporary name, so that it is whole or absent. Refuses to replace an
- * existing one without --force.
- */
-gboolean cli_write_file(const Cli *cli, const char *path, const char *data, gsize length,
-                        GError **error) G_GNUC_WARN_UNUSED_RESULT;
+/* Refuses to replace an existing file without --force; asked before any work is done. */
+gboolean cli_check_output(const Cli *cli, GError **error) G_GNUC_WARN_UNUSED_RESULT;
+/* Writes the file of -o through a temporary name, so that it is whole or absent. */
+gboolean cli_write_output(const Cli *cli, const char *data, gsize length, GError **error)
+    G_GNUC_WARN_UNUSED_RESULT;
 /* Seconds of a monotonic clock, and the largest resident size so far of this program and of its
  * finished children, in bytes. */
 double cli_clock_s(void);
@@ -79,21 +83,24 @@ guint64 cli_peak_rss_bytes(void);
 
 /* ---- cases ---- */
 
-/* Case of the first argument with --set applied, and its problem. */
-gboolean cli_load_case(const Cli *cli, RefitCase **case_out, RefitProblem **problem_out,
-                       GError **error) G_GNUC_WARN_UNUSED_RESULT;
-/* Two lines that say what the case is. Caller frees. */
-char *cli_case_headline(const RefitCase *refit_case);
+/* Case NAME or PATH with --set applied, and its problem. Free the problem first. */
+gboolean cli_load_case(const Cli *cli, const char *name, RefitCase **case_out,
+                       RefitProblem **problem_out, GError **error) G_GNUC_WARN_UNUSED_RESULT;
+/* Prints what the case is: model, sides, topology, costs that are on, budget. */
+void cli_print_case(const RefitCase *refit_case);
+/* Members "profile" and "terms_on". */
+void cli_json_profile(RefitJson *json, const RefitProfile *profile);
 void cli_json_bound(RefitJson *json, const RefitBound *bound);
 
 /* Transfers counted per tensor: a class transfer once for each member. */
 guint64 cli_count_transfers(const RefitPlan *plan);
 
-/* What --timings adds. */
+/* What --timings adds; both do nothing without it. */
 typedef struct {
     double plan_s, simulate_s;
 } CliTimings;
-void cli_json_timings(RefitJson *json, const CliTimings *timings);
+void cli_print_timings(const Cli *cli, const CliTimings *timings);
+void cli_json_timings(const Cli *cli, RefitJson *json, const CliTimings *timings);
 
 /* Plans with `strategy` and, when `prediction_out` is not NULL, simulates. */
 gboolean cli_plan_and_predict(const Cli *cli, const RefitProblem *problem,

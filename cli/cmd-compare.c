@@ -3,7 +3,6 @@
  * the answer; the table gives times, bytes and what limits; JSON has the same in full precision.
  */
 
-#include "cli-table.h"
 #include "cli.h"
 
 typedef struct {
@@ -36,20 +35,29 @@ static gboolean run_strategy(const Cli *cli, const RefitProblem *problem,
     return TRUE;
 }
 
+static CliTimings add_timings(const GArray *rows) {
+    CliTimings total = {0, 0};
+
+    for (guint i = 0; i < rows->len; i++) {
+        total.plan_s += g_array_index(rows, Row, i).timings.plan_s;
+        total.simulate_s += g_array_index(rows, Row, i).timings.simulate_s;
+    }
+    return total;
+}
+
 static void print_json(const Cli *cli, const RefitCase *refit_case, const RefitProblem *problem,
                        const RefitBound *bound, const GArray *rows) {
     RefitJson *json = refit_json_new(2);
+    CliTimings total = add_timings(rows);
 
     refit_json_begin_object(json, NULL);
     refit_json_string(json, "schema", "refit.comparison/1");
     refit_json_string(json, "case", refit_case->name);
-    refit_json_string(json, "profile", refit_case->profile->name);
-    refit_json_begin_array(json, "terms_on");
-    for (guint term = 0; term < REFIT_N_TERMS; term++)
-        if (refit_profile_is_on(refit_case->profile, term))
-            refit_json_string(json, NULL, refit_term_name(term));
-    refit_json_end_array(json);
+    cli_json_profile(json, refit_case->profile);
     cli_json_bound(json, bound);
+    if (refit_case->budget_time_s > 0)
+        refit_json_double(json, "budget_s", refit_case->budget_time_s);
+    cli_json_timings(cli, json, &total);
     refit_json_begin_array(json, "rows");
     for (guint i = 0; i < rows->len; i++) {
         const Row *row = &g_array_index(rows, Row, i);
@@ -71,8 +79,12 @@ static void print_json(const Cli *cli, const RefitCase *refit_case, const RefitP
         refit_json_string(json, "limited_by", row->prediction.limited_by);
         refit_json_double(json, "limited_busy", row->prediction.limited_busy);
         refit_json_string(json, "digest", row->digest);
-        if (cli->options.timings)
-            cli_json_timings(json, &row->timings);
+        if (refit_case->budget_time_s > 0)
+            refit_json_bool(json, "fits", row->prediction.step_s <= refit_case->budget_time_s);
+        if (cli->options.timings) {
+            refit_json_double(json, "plan_s", row->timings.plan_s);
+            refit_json_double(json, "simulate_s", row->timings.simulate_s);
+        }
         refit_json_end_object(json);
     }
     refit_json_end_array(json);
@@ -91,46 +103,63 @@ static const Row *fastest(const GArray *rows) {
     return best;
 }
 
-static void print_text(const RefitCase *refit_case, const RefitBound *bound, const GArray *rows) {
+static void print_budget(double budget_s, const GArray *rows) {
+    g_autofree char *budget = refit_format_seconds(budget_s);
+    g_autoptr(GString) met_by = g_string_new(NULL);
+
+    for (guint i = 0; i < rows->len; i++) {
+        const Row *row = &g_array_index(rows, Row, i);
+        if (row->prediction.step_s <= budget_s)
+            g_string_append_printf(met_by, "%s%s", met_by->len > 0 ? ", " : "", row->strategy);
+    }
+    cli_print_labelled("budget", "%s, met by %s", budget,
+                       met_by->len > 0 ? met_by->str : "no strategy");
+}
+
+static void print_text(const Cli *cli, const RefitCase *refit_case, const RefitBound *bound,
+                       const GArray *rows) {
     g_autoptr(CliTable) table = cli_table_new();
-    g_autofree char *headline = cli_case_headline(refit_case);
     const Row *best = fastest(rows);
+    CliTimings total = add_timings(rows);
     g_autofree char *step = refit_format_seconds(best->prediction.step_s);
     g_autofree char *wire = refit_format_seconds(best->prediction.wire_s);
     g_autofree char *bound_time = refit_format_seconds(bound->time_s);
     g_autofree char *bound_bytes = refit_format_bytes(bound->network_bytes);
 
     cli_table_add_column(table, "strategy", "", CLI_LEFT);
-    cli_table_add_column(table, "wire", "s", CLI_RIGHT);
+    cli_table_add_measure(table, "wire", CLI_SECONDS);
     cli_table_add_column(table, "bound", "%", CLI_RIGHT);
-    cli_table_add_column(table, "pipeline", "s", CLI_RIGHT);
-    cli_table_add_column(table, "step", "s", CLI_RIGHT);
-    cli_table_add_column(table, "network", "GB", CLI_RIGHT);
-    cli_table_add_column(table, "NVLink", "GB", CLI_RIGHT);
+    cli_table_add_measure(table, "pipeline", CLI_SECONDS);
+    cli_table_add_measure(table, "step", CLI_SECONDS);
+    cli_table_add_measure(table, "network", CLI_BYTES);
+    cli_table_add_measure(table, "NVLink", CLI_BYTES);
     cli_table_add_column(table, "limited by", "", CLI_LEFT);
     for (guint i = 0; i < rows->len; i++) {
         const Row *row = &g_array_index(rows, Row, i);
+        double wire_s = row->prediction.wire_s;
 
-        cli_table_add_cell(table, g_strdup(row->strategy));
-        cli_table_add_number(table, row->prediction.wire_s);
-        cli_table_add_number(
-            table, row->prediction.wire_s > 0 ? 100 * bound->time_s / row->prediction.wire_s : 100);
+        cli_table_add_cell(table, g_strconcat(row->strategy, row == best ? " *" : "", NULL));
+        cli_table_add_number(table, wire_s);
+        cli_table_add_number(table, wire_s > 0 ? 100 * bound->time_s / wire_s : 100);
         cli_table_add_number(table, row->prediction.pipeline_s);
         cli_table_add_number(table, row->prediction.step_s);
-        cli_table_add_number(table, (double)row->link_bytes[REFIT_LINK_NETWORK] / 1e9);
-        cli_table_add_number(table, (double)row->link_bytes[REFIT_LINK_NVLINK] / 1e9);
-        cli_table_add_cell(table, g_strdup_printf("%s %.0f %%", row->prediction.limited_by,
-                                                  100 * row->prediction.limited_busy));
+        cli_table_add_number(table, (double)row->link_bytes[REFIT_LINK_NETWORK]);
+        cli_table_add_number(table, (double)row->link_bytes[REFIT_LINK_NVLINK]);
+        cli_table_add_cell(table, g_strdup(row->prediction.limited_by));
     }
-    g_autofree char *body = cli_table_to_string(table);
     cli_print("%s: %s is fastest, step %s (wire %s)\n", refit_case->name, best->strategy, step,
               wire);
-    cli_print("%s", headline);
-    cli_print("bound   %s and %s into NVLink domains, limited by %s\n\n", bound_time, bound_bytes,
-              bound->limited_by);
-    cli_print("%s\n", body);
-    cli_print("wire: network and NVLink only; bound: best possible wire time over this one;\n"
-              "pipeline: with operations and packing; step: with install and host time.\n");
+    cli_print_case(refit_case);
+    cli_print_labelled("bound", "%s and %s into NVLink domains, limited by %s", bound_time,
+                       bound_bytes, bound->limited_by);
+    if (refit_case->budget_time_s > 0)
+        print_budget(refit_case->budget_time_s, rows);
+    cli_print_timings(cli, &total);
+    cli_print("\n");
+    cli_print_table(table);
+    cli_print("\nwire: network and NVLink only; bound: best possible wire time over this one;\n"
+              "pipeline: with operations and packing; step: with install, host and pause;\n"
+              "limited by: the busiest resource of the wire run; *: fastest step.\n");
 }
 
 int cli_compare(Cli *cli, GError **error) {
@@ -140,7 +169,7 @@ int cli_compare(Cli *cli, GError **error) {
     RefitBound bound;
 
     g_array_set_clear_func(rows, clear_row);
-    if (!cli_load_case(cli, &refit_case, &problem, error) ||
+    if (!cli_load_case(cli, cli->arguments[0], &refit_case, &problem, error) ||
         !refit_bound_compute(problem, &bound, error))
         return CLI_EXIT_NO;
     for (guint i = 0; refit_strategies()[i] != NULL; i++) {
@@ -151,6 +180,6 @@ int cli_compare(Cli *cli, GError **error) {
     if (cli->options.json)
         print_json(cli, refit_case, problem, &bound, rows);
     else
-        print_text(refit_case, &bound, rows);
+        print_text(cli, refit_case, &bound, rows);
     return CLI_EXIT_YES;
 }

@@ -3,7 +3,6 @@
  * writes the whole plan. It claims no times beyond the bound: `refit predict` does.
  */
 
-#include "cli-table.h"
 #include "cli.h"
 
 static void print_json(const Cli *cli, const RefitPlan *plan, const RefitBound *bound,
@@ -27,8 +26,7 @@ static void print_json(const Cli *cli, const RefitPlan *plan, const RefitBound *
     refit_json_uint(json, "needed_bytes", plan->problem->needed_bytes);
     refit_json_uint(json, "logical_bytes", plan->logical_bytes);
     cli_json_bound(json, bound);
-    if (cli->options.timings)
-        cli_json_timings(json, timings);
+    cli_json_timings(cli, json, timings);
     refit_json_end_object(json);
     cli_print_json(json);
 }
@@ -53,15 +51,15 @@ static void add_direction(CliTable *table, const RefitPlan *plan, RefitLink link
         return;
     cli_table_add_cell(table, g_strdup_printf("%s %s", refit_link_name(link), in ? "in" : "out"));
     cli_table_add_cell(table, g_strdup_printf("%u", n_ranks));
-    cli_table_add_cell(table, refit_format_bytes(total));
-    cli_table_add_cell(table, refit_format_bytes(least));
-    cli_table_add_cell(table, refit_format_bytes(most));
+    cli_table_add_number(table, (double)total);
+    cli_table_add_number(table, (double)least);
+    cli_table_add_number(table, (double)most);
 }
 
-static void print_text(const RefitPlan *plan, const RefitBound *bound) {
+static void print_text(const Cli *cli, const RefitPlan *plan, const RefitBound *bound,
+                       const CliTimings *timings) {
     const RefitCase *refit_case = plan->problem->refit_case;
     g_autoptr(CliTable) table = cli_table_new();
-    g_autofree char *headline = cli_case_headline(refit_case);
     g_autofree char *network = refit_format_bytes(plan->link_bytes[REFIT_LINK_NETWORK]);
     g_autofree char *least = refit_format_bytes(bound->network_bytes);
     g_autofree char *needed = refit_format_bytes(plan->problem->needed_bytes);
@@ -69,24 +67,29 @@ static void print_text(const RefitPlan *plan, const RefitBound *bound) {
 
     cli_print("%s: %s moves %s over the network for %s needed\n", refit_case->name, plan->strategy,
               network, needed);
-    cli_print("%s", headline);
-    cli_print("bound   %s over the network, %s, limited by %s\n", least, time, bound->limited_by);
-    cli_print("plan    %" G_GUINT64_FORMAT " transfers of %u classes in %" G_GUINT64_FORMAT
-              " messages, %u steps, %u batches\n"
-              "digest  %s\n\n",
-              cli_count_transfers(plan), plan->problem->n_classes, plan->n_messages, plan->n_steps,
-              plan->n_batches, plan->digest);
+    cli_print_case(refit_case);
+    cli_print_labelled("bound", "%s over the network, %s, limited by %s", least, time,
+                       bound->limited_by);
+    cli_print_labelled("plan",
+                       "%" G_GUINT64_FORMAT " transfers of %u classes in %" G_GUINT64_FORMAT
+                       " messages, %u steps, %u batches",
+                       cli_count_transfers(plan), plan->problem->n_classes, plan->n_messages,
+                       plan->n_steps, plan->n_batches);
+    cli_print_labelled("digest", "%s", plan->digest);
+    if (cli->options.output != NULL)
+        cli_print_labelled("file", "%s", cli->options.output);
+    cli_print_timings(cli, timings);
     cli_table_add_column(table, "link", "", CLI_LEFT);
     cli_table_add_column(table, "ranks", "", CLI_RIGHT);
-    cli_table_add_column(table, "all", "", CLI_RIGHT);
-    cli_table_add_column(table, "least busy", "", CLI_RIGHT);
-    cli_table_add_column(table, "busiest", "", CLI_RIGHT);
+    cli_table_add_measure(table, "all", CLI_BYTES);
+    cli_table_add_measure(table, "least busy", CLI_BYTES);
+    cli_table_add_measure(table, "busiest", CLI_BYTES);
     for (guint link = REFIT_N_LINKS; link-- > 0;) {
-        add_direction(table, plan, link, FALSE);
-        add_direction(table, plan, link, TRUE);
+        add_direction(table, plan, (RefitLink)link, FALSE);
+        add_direction(table, plan, (RefitLink)link, TRUE);
     }
-    g_autofree char *body = cli_table_to_string(table);
-    cli_print("%s", body);
+    cli_print("\n");
+    cli_print_table(table);
 }
 
 int cli_plan(Cli *cli, GError **error) {
@@ -98,7 +101,8 @@ int cli_plan(Cli *cli, GError **error) {
     CliTimings timings;
     RefitBound bound;
 
-    if (strategy == NULL || !cli_load_case(cli, &refit_case, &problem, error) ||
+    if (strategy == NULL || !cli_check_output(cli, error) ||
+        !cli_load_case(cli, cli->arguments[0], &refit_case, &problem, error) ||
         !refit_bound_compute(problem, &bound, error) ||
         !cli_plan_and_predict(cli, problem, strategy, &plan, NULL, &timings, error))
         return CLI_EXIT_NO;
@@ -106,12 +110,12 @@ int cli_plan(Cli *cli, GError **error) {
         gsize length;
         g_autofree char *text = refit_plan_to_json(plan, &length);
 
-        if (!cli_write_file(cli, cli->options.output, text, length, error))
+        if (!cli_write_output(cli, text, length, error))
             return CLI_EXIT_NO;
     }
     if (cli->options.json)
         print_json(cli, plan, &bound, &timings);
     else
-        print_text(plan, &bound);
+        print_text(cli, plan, &bound, &timings);
     return CLI_EXIT_YES;
 }

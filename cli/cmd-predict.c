@@ -3,7 +3,6 @@
  * a time budget, it says whether the step fits and the exit code is 1 when it does not.
  */
 
-#include "cli-table.h"
 #include "cli.h"
 
 static void print_json(const Cli *cli, const RefitPlan *plan, const RefitBound *bound,
@@ -16,6 +15,7 @@ static void print_json(const Cli *cli, const RefitPlan *plan, const RefitBound *
     refit_json_string(json, "case", refit_case->name);
     refit_json_string(json, "strategy", plan->strategy);
     refit_json_string(json, "executor", "simgrid");
+    cli_json_profile(json, refit_case->profile);
     refit_json_string(json, "digest", plan->digest);
     refit_json_begin_object(json, "time_s");
     refit_json_double(json, "wire", prediction->wire_s);
@@ -37,8 +37,7 @@ static void print_json(const Cli *cli, const RefitPlan *plan, const RefitBound *
         refit_json_double(json, "budget_s", refit_case->budget_time_s);
         refit_json_bool(json, "fits", prediction->step_s <= refit_case->budget_time_s);
     }
-    if (cli->options.timings)
-        cli_json_timings(json, timings);
+    cli_json_timings(cli, json, timings);
     refit_json_end_object(json);
     cli_print_json(json);
 }
@@ -49,11 +48,10 @@ static void add_row(CliTable *table, const char *what, double seconds, const cha
     cli_table_add_cell(table, g_strdup(note));
 }
 
-static void print_text(const RefitPlan *plan, const RefitBound *bound,
-                       const RefitPrediction *prediction) {
+static void print_text(const Cli *cli, const RefitPlan *plan, const RefitBound *bound,
+                       const RefitPrediction *prediction, const CliTimings *timings) {
     const RefitCase *refit_case = plan->problem->refit_case;
     g_autoptr(CliTable) table = cli_table_new();
-    g_autofree char *headline = cli_case_headline(refit_case);
     g_autofree char *step = refit_format_seconds(prediction->step_s);
     g_autofree char *budget = refit_format_seconds(refit_case->budget_time_s);
     g_autofree char *network = refit_format_bytes(prediction->event_bytes[REFIT_LINK_NETWORK]);
@@ -66,19 +64,24 @@ static void print_text(const RefitPlan *plan, const RefitBound *bound,
                   plan->strategy, step, budget);
     else
         cli_print("%s: step %s with %s\n", refit_case->name, step, plan->strategy);
+    cli_print_case(refit_case);
+    cli_print_timings(cli, timings);
     cli_table_add_column(table, "time", "", CLI_LEFT);
-    cli_table_add_column(table, "", "s", CLI_RIGHT);
+    cli_table_add_measure(table, "", CLI_SECONDS);
     cli_table_add_column(table, "what it counts", "", CLI_LEFT);
-    add_row(table, "bound", bound->time_s, bound->limited_by);
+    g_autofree char *floor = g_strdup_printf("no plan is faster: %s", bound->limited_by);
+    add_row(table, "bound", bound->time_s, floor);
     add_row(table, "wire", prediction->wire_s, "network and NVLink");
     add_row(table, "pipeline", prediction->pipeline_s, "with operations and packing");
     add_row(table, "step", prediction->step_s, "with install, host and pause");
-    g_autofree char *body = cli_table_to_string(table);
-    cli_print("%s\n%s\n", headline, body);
-    cli_print("moved   %s over the network (at least %s), %s over NVLink\n", network, least,
-              nvlink);
-    cli_print("limit   %s of rank %u, busy %.0f %% of the wire time\n", prediction->limited_by,
-              prediction->limited_rank, 100 * prediction->limited_busy);
+    cli_print("\n");
+    cli_print_table(table);
+    cli_print("\n");
+    cli_print_labelled("moved", "%s over the network (at least %s), %s over NVLink", network, least,
+                       nvlink);
+    cli_print_labelled("limit", "%s of GPU %u, busy %.0f %% of the wire time",
+                       prediction->limited_by, prediction->limited_rank,
+                       100 * prediction->limited_busy);
 }
 
 int cli_predict(Cli *cli, GError **error) {
@@ -91,14 +94,14 @@ int cli_predict(Cli *cli, GError **error) {
     CliTimings timings;
     RefitBound bound;
 
-    if (strategy == NULL || !cli_load_case(cli, &refit_case, &problem, error) ||
+    if (strategy == NULL || !cli_load_case(cli, cli->arguments[0], &refit_case, &problem, error) ||
         !refit_bound_compute(problem, &bound, error) ||
         !cli_plan_and_predict(cli, problem, strategy, &plan, &prediction, &timings, error))
         return CLI_EXIT_NO;
     if (cli->options.json)
         print_json(cli, plan, &bound, &prediction, &timings);
     else
-        print_text(plan, &bound, &prediction);
+        print_text(cli, plan, &bound, &prediction, &timings);
     return refit_case->budget_time_s > 0 && prediction.step_s > refit_case->budget_time_s
                ? CLI_EXIT_NO
                : CLI_EXIT_YES;

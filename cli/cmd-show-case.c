@@ -5,7 +5,6 @@
  */
 
 #include "cli-show.h"
-#include "cli-table.h"
 
 #include <string.h>
 
@@ -92,11 +91,12 @@ static void print_side_text(const RefitLayout *layout, const guint64 *bytes,
     }
     g_autofree char *low = refit_format_bytes(least);
     g_autofree char *high = refit_format_bytes(most);
-    cli_print("%s: %s, %u ranks from %u, %s to %s per rank\n", refit_layout_side(layout),
-              refit_layout_summary(layout), n, ranks[0], low, high);
+    cli_print("%s: %s, %u GPUs from %u\n", refit_layout_side(layout), refit_layout_summary(layout),
+              n, ranks[0]);
+    cli_print("%s to %s per GPU\n\n", low, high);
     cli_table_add_column(table, "class", "", CLI_LEFT);
     cli_table_add_column(table, "tensors", "", CLI_RIGHT);
-    cli_table_add_column(table, "meshes", "", CLI_RIGHT);
+    cli_table_add_column(table, "layouts", "", CLI_RIGHT);
     cli_table_add_column(table, "the first one", "", CLI_LEFT);
     for (guint role = 0; role < REFIT_N_ROLES; role++) {
         if (roles[role].tensors == 0)
@@ -106,8 +106,7 @@ static void print_side_text(const RefitLayout *layout, const guint64 *bytes,
         cli_table_add_cell(table, g_strdup_printf("%u", roles[role].shardings));
         cli_table_add_cell(table, refit_sharding_to_string(roles[role].sharding));
     }
-    g_autofree char *body = cli_table_to_string(table);
-    cli_print("%s", body);
+    cli_print_table(table);
 }
 
 static void print_side_json(RefitJson *json, const RefitLayout *layout, const guint64 *bytes,
@@ -191,16 +190,14 @@ int cli_show_layout(Cli *cli, GError **error) {
 /* ---- case ---- */
 
 int cli_show_case(Cli *cli, GError **error) {
-    g_autoptr(RefitCase) refit_case = refit_case_load(&cli->store, cli->arguments[1],
-                                                      (const char *const *)cli->options.set, error);
+    g_autoptr(RefitCase) refit_case = NULL;
     g_autoptr(RefitProblem) problem = NULL;
     RefitBound bound;
 
-    if (refit_case == NULL)
+    if (!cli_load_case(cli, cli->arguments[1], &refit_case, &problem, error) ||
+        !refit_bound_compute(problem, &bound, error))
         return CLI_EXIT_NO;
-    problem = refit_problem_new(refit_case, error);
-    if (problem == NULL || !refit_bound_compute(problem, &bound, error))
-        return CLI_EXIT_NO;
+    cli_progress_done(cli);
     if (cli->options.json) {
         RefitJson *json = refit_json_new(2);
 
@@ -214,22 +211,29 @@ int cli_show_case(Cli *cli, GError **error) {
             refit_json_string(json, NULL, refit_layout_summary(refit_case->destinations[d]));
         refit_json_end_array(json);
         refit_json_string(json, "topology", refit_case->topology->name);
-        refit_json_string(json, "profile", refit_case->profile->name);
+        cli_json_profile(json, refit_case->profile);
         refit_json_uint(json, "classes", problem->n_classes);
         refit_json_uint(json, "weight_bytes", problem->weight_bytes);
         refit_json_uint(json, "needed_bytes", problem->needed_bytes);
         cli_json_bound(json, &bound);
+        if (refit_case->budget_time_s > 0)
+            refit_json_double(json, "budget_s", refit_case->budget_time_s);
         refit_json_end_object(json);
         cli_print_json(json);
         return CLI_EXIT_YES;
     }
-    g_autofree char *headline = cli_case_headline(refit_case);
     g_autofree char *time = refit_format_seconds(bound.time_s);
     g_autofree char *network = refit_format_bytes(bound.network_bytes);
     g_autofree char *needed = refit_format_bytes(problem->needed_bytes);
-    cli_print("%s: cannot be faster than %s\n%s", refit_case->name, time, headline);
-    cli_print("bound   %s into NVLink domains for %s needed, limited by %s\n", network, needed,
-              bound.limited_by);
-    cli_print("classes %u kinds of tensor\n", problem->n_classes);
+    cli_print("%s: no plan is faster than %s\n", refit_case->name, time);
+    cli_print_case(refit_case);
+    cli_print_labelled("bound", "%s into NVLink domains for %s needed, limited by %s", network,
+                       needed, bound.limited_by);
+    if (refit_case->budget_time_s > 0) {
+        g_autofree char *budget = refit_format_seconds(refit_case->budget_time_s);
+
+        cli_print_labelled("budget", "%s", budget);
+    }
+    cli_print_labelled("classes", "%u kinds of tensor", problem->n_classes);
     return CLI_EXIT_YES;
 }

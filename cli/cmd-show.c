@@ -4,7 +4,6 @@
  */
 
 #include "cli-show.h"
-#include "cli-table.h"
 
 #include <string.h>
 
@@ -65,26 +64,30 @@ static void print_model_text(const RefitModel *model, const RoleSum sums[REFIT_N
 
     cli_print("%s: %" G_GUINT64_FORMAT " parameters, %s in %u tensors\n", refit_model_name(model),
               refit_model_parameters(model), bytes, refit_model_n_tensors(model));
-    cli_print("%u layers, %u routed experts per layer", refit_model_n_layers(model),
-              refit_model_n_experts(model));
+    if (refit_model_n_experts(model) > 0)
+        cli_print_labelled("layers", "%u, those with experts have %u routed ones each",
+                           refit_model_n_layers(model), refit_model_n_experts(model));
+    else
+        cli_print_labelled("layers", "%u", refit_model_n_layers(model));
     if (mtp_parameters > 0)
-        cli_print("; %" G_GUINT64_FORMAT " parameters of multi-token prediction included",
-                  mtp_parameters);
-    cli_print("\n\n");
+        cli_print_labelled("mtp",
+                           "%" G_GUINT64_FORMAT " parameters of multi-token prediction are "
+                           "included; --set mtp=false leaves them out",
+                           mtp_parameters);
+    cli_print("\n");
     cli_table_add_column(table, "class", "", CLI_LEFT);
     cli_table_add_column(table, "tensors", "", CLI_RIGHT);
     cli_table_add_column(table, "parameters", "", CLI_RIGHT);
-    cli_table_add_column(table, "size", "", CLI_RIGHT);
+    cli_table_add_measure(table, "size", CLI_BYTES);
     for (guint role = 0; role < REFIT_N_ROLES; role++) {
         if (sums[role].tensors == 0)
             continue;
         cli_table_add_cell(table, g_strdup(refit_role_name(role)));
         cli_table_add_cell(table, g_strdup_printf("%" G_GUINT64_FORMAT, sums[role].tensors));
         cli_table_add_cell(table, g_strdup_printf("%" G_GUINT64_FORMAT, sums[role].parameters));
-        cli_table_add_cell(table, refit_format_bytes(sums[role].bytes));
+        cli_table_add_number(table, (double)sums[role].bytes);
     }
-    g_autofree char *body = cli_table_to_string(table);
-    cli_print("%s", body);
+    cli_print_table(table);
 }
 
 /* --set takes dtype and mtp, as in a case; the default is the whole published model in BF16. */
@@ -164,16 +167,21 @@ static void print_quantities(const Quantity *quantities, guint n) {
                                                ? quantities[i].number->source
                                                : "not stated"));
     }
-    g_autofree char *body = cli_table_to_string(table);
-    cli_print("\n%s", body);
+    cli_print("\n");
+    cli_print_table(table);
+}
+
+/* Keys name their unit, unless they do so already. */
+static char *json_key(const Quantity *quantity) {
+    static const char *const suffixes[] = {"_bytes", "_bytes_per_s", "_s", ""};
+    const char *suffix = suffixes[quantity->unit];
+
+    return g_strconcat(quantity->key, g_str_has_suffix(quantity->key, suffix) ? "" : suffix, NULL);
 }
 
 static void json_quantities(RefitJson *json, const Quantity *quantities, guint n) {
-    static const char *const units[] = {"bytes", "bytes_per_s", "s", "ratio"};
-
     for (guint i = 0; i < n; i++) {
-        g_autofree char *key =
-            g_strdup_printf("%s_%s", quantities[i].key, units[quantities[i].unit]);
+        g_autofree char *key = json_key(&quantities[i]);
 
         refit_json_begin_object(json, key);
         refit_json_double(json, "value", quantities[i].number->value);
@@ -182,20 +190,46 @@ static void json_quantities(RefitJson *json, const Quantity *quantities, guint n
     }
 }
 
-static int show_topology(Cli *cli, GError **error) {
+/* {name: NAME} with --set applied: what a case that overrides parts of it would say. */
+static RefitDoc *new_overridden(const Cli *cli, GError **error) {
+    RefitJson *json = refit_json_new(0);
+    gsize length;
+    g_autofree char *text = NULL;
+    g_autoptr(RefitDoc) doc = NULL;
+
+    refit_json_begin_object(json, NULL);
+    refit_json_string(json, "name", cli->arguments[1]);
+    refit_json_end_object(json);
+    text = refit_json_finish(json, &length);
+    doc = refit_doc_parse(text, length, "command line", error);
+    for (guint i = 0; doc != NULL && cli->options.set[i] != NULL; i++)
+        if (!refit_doc_set(doc, cli->options.set[i], error))
+            return NULL;
+    return g_steal_pointer(&doc);
+}
+
+static RefitTopology *load_topology(const Cli *cli, GError **error) {
     const char *name = cli->arguments[1];
     g_autoptr(RefitDoc) doc = NULL;
     g_autoptr(RefitTopology) topology = NULL;
 
-    if (strchr(name, ' ') != NULL) {
-        topology = refit_topology_parse_line(name, error);
-    } else {
-        doc = refit_store_load(&cli->store, "topologies", name, NULL, error);
-        for (guint i = 0; doc != NULL && cli->options.set != NULL && cli->options.set[i]; i++)
-            if (!refit_doc_set(doc, cli->options.set[i], error))
-                return CLI_EXIT_NO;
-        topology = doc != NULL ? refit_topology_parse(refit_doc_root(doc), error) : NULL;
+    if (cli->options.set != NULL) {
+        doc = new_overridden(cli, error);
+        topology =
+            doc != NULL ? refit_topology_from_case(refit_doc_root(doc), &cli->store, error) : NULL;
+        return topology != NULL && refit_node_finish(refit_doc_root(doc), error)
+                   ? g_steal_pointer(&topology)
+                   : NULL;
     }
+    if (strchr(name, ':') != NULL && strchr(name, '/') == NULL)
+        return refit_topology_parse_line(name, error);
+    doc = refit_store_load(&cli->store, "topologies", name, NULL, error);
+    return doc != NULL ? refit_topology_parse(refit_doc_root(doc), error) : NULL;
+}
+
+static int show_topology(Cli *cli, GError **error) {
+    g_autoptr(RefitTopology) topology = load_topology(cli, error);
+
     if (topology == NULL)
         return CLI_EXIT_NO;
     const Quantity quantities[] = {
@@ -229,12 +263,28 @@ static int show_topology(Cli *cli, GError **error) {
         cli_print_json(json);
         return CLI_EXIT_YES;
     }
-    cli_print("%s: %u GPUs in %u nodes, %u NVLink domains of %u GPUs, %u rails\n%s\n",
-              topology->name, refit_topology_n_gpus(topology), topology->n_nodes,
+    cli_print("%s: %u GPUs in %u nodes, %u NVLink domains of %u GPUs, %u rails\n", topology->name,
+              refit_topology_n_gpus(topology), topology->n_nodes,
               refit_topology_n_domains(topology), refit_topology_gpus_per_domain(topology),
-              topology->rails, line);
+              topology->rails);
+    cli_print_labelled("line", "%s", line);
     print_quantities(quantities, G_N_ELEMENTS(quantities));
     return CLI_EXIT_YES;
+}
+
+static RefitProfile *load_profile(const Cli *cli, GError **error) {
+    g_autoptr(RefitDoc) doc = NULL;
+    g_autoptr(RefitProfile) profile = NULL;
+
+    if (cli->options.set == NULL) {
+        doc = refit_store_load(&cli->store, "profiles", cli->arguments[1], NULL, error);
+        return doc != NULL ? refit_profile_parse(refit_doc_root(doc), error) : NULL;
+    }
+    doc = new_overridden(cli, error);
+    profile = doc != NULL ? refit_profile_from_case(refit_doc_root(doc), &cli->store, error) : NULL;
+    return profile != NULL && refit_node_finish(refit_doc_root(doc), error)
+               ? g_steal_pointer(&profile)
+               : NULL;
 }
 
 static int show_profile(Cli *cli, GError **error) {
@@ -243,14 +293,9 @@ static int show_profile(Cli *cli, GError **error) {
         REFIT_TERM_MAP(X)
 #undef X
     };
-    g_autoptr(RefitDoc) doc =
-        refit_store_load(&cli->store, "profiles", cli->arguments[1], NULL, error);
-    g_autoptr(RefitProfile) profile = NULL;
-    Quantity quantities[REFIT_N_TERMS + 3];
+    g_autoptr(RefitProfile) profile = load_profile(cli, error);
+    Quantity quantities[REFIT_N_TERMS + 4];
 
-    if (doc == NULL)
-        return CLI_EXIT_NO;
-    profile = refit_profile_parse(refit_doc_root(doc), error);
     if (profile == NULL)
         return CLI_EXIT_NO;
     for (guint term = 0; term < REFIT_N_TERMS; term++)
@@ -261,6 +306,8 @@ static int show_profile(Cli *cli, GError **error) {
         (Quantity){"bucket_memory_percent", &profile->bucket_memory_percent, REFIT_UNIT_PLAIN};
     quantities[REFIT_N_TERMS + 2] =
         (Quantity){"slice_bytes", &profile->slice_bytes, REFIT_UNIT_BYTES};
+    quantities[REFIT_N_TERMS + 3] =
+        (Quantity){"stripe_bytes", &profile->stripe_bytes, REFIT_UNIT_BYTES};
     if (cli->options.json) {
         RefitJson *json = refit_json_new(2);
 
@@ -281,40 +328,6 @@ static int show_profile(Cli *cli, GError **error) {
     return CLI_EXIT_YES;
 }
 
-/* ---- plan files ---- */
-
-static int show_plan(Cli *cli, GError **error) {
-    const char *path = cli->arguments[1];
-    g_autofree char *text = NULL;
-    g_autoptr(GError) local = NULL;
-    gsize length;
-    json_error_t json_error;
-    json_t *plan, *totals;
-
-    if (!g_file_get_contents(path, &text, &length, &local)) {
-        g_set_error(error, REFIT_ERROR, REFIT_ERROR_PARSE, "%s", local->message);
-        return CLI_EXIT_NO;
-    }
-    plan = json_loadb(text, length, JSON_REJECT_DUPLICATES, &json_error);
-    if (plan == NULL) {
-        g_set_error(error, REFIT_ERROR, REFIT_ERROR_PARSE, "%s:%d:%d: %s", path, json_error.line,
-                    json_error.column, json_error.text);
-        return CLI_EXIT_NO;
-    }
-    totals = json_object_get(plan, "totals");
-    if (g_strcmp0(json_string_value(json_object_get(plan, "schema")), "refit.plan/1") != 0 ||
-        totals == NULL) {
-        g_set_error(error, REFIT_ERROR, REFIT_ERROR_INVALID,
-                    "%s:1:1: not a plan of schema refit.plan/1; write one with `refit plan -o`",
-                    path);
-        json_decref(plan);
-        return CLI_EXIT_NO;
-    }
-    cli_print_plan_summary(cli, plan);
-    json_decref(plan);
-    return CLI_EXIT_YES;
-}
-
 /* ---- dispatch ---- */
 
 static const struct {
@@ -324,7 +337,7 @@ static const struct {
 } kinds[] = {
     {"model", "models", show_model},           {"layout", "cases", cli_show_layout},
     {"topology", "topologies", show_topology}, {"profile", "profiles", show_profile},
-    {"case", "cases", cli_show_case},          {"plan", NULL, show_plan},
+    {"case", "cases", cli_show_case},          {"plan", NULL, cli_show_plan},
 };
 
 static void list_shipped(const Cli *cli, const char *store_kind) {
@@ -349,21 +362,27 @@ static void list_shipped(const Cli *cli, const char *store_kind) {
 
 int cli_show(Cli *cli, GError **error) {
     const char *wanted = cli->arguments[0];
+    const char *names[G_N_ELEMENTS(kinds) + 1] = {NULL};
 
     for (guint i = 0; i < G_N_ELEMENTS(kinds); i++) {
+        names[i] = kinds[i].kind;
         if (!g_str_equal(kinds[i].kind, wanted))
             continue;
         if (cli->arguments[1] != NULL)
             return kinds[i].show(cli, error);
         if (kinds[i].store_kind == NULL) {
             g_set_error(error, REFIT_ERROR, REFIT_ERROR_INVALID,
-                        "a plan is a file: refit show plan FILE");
-            return CLI_EXIT_NO;
+                        "no plans are shipped; name a file written by `refit plan -o FILE`");
+            return CLI_EXIT_USAGE;
         }
         list_shipped(cli, kinds[i].store_kind);
         return CLI_EXIT_YES;
     }
-    g_set_error(error, REFIT_ERROR, REFIT_ERROR_INVALID,
-                "cannot show \"%s\"; known: model, layout, topology, profile, case, plan", wanted);
-    return CLI_EXIT_NO;
+    const char *nearest = refit_nearest_name(wanted, names);
+    g_autofree char *known = g_strjoinv(", ", (char **)names);
+    g_autofree char *excerpt = refit_error_excerpt(wanted);
+    g_autofree char *hint = nearest != NULL ? g_strdup_printf("did you mean \"%s\"?", nearest)
+                                            : g_strdup_printf("known: %s", known);
+    g_set_error(error, REFIT_ERROR, REFIT_ERROR_INVALID, "cannot show \"%s\"; %s", excerpt, hint);
+    return CLI_EXIT_USAGE;
 }

@@ -17,11 +17,11 @@ static const CliCommand commands[] = {
         .name = "compare",
         .arguments = "CASE",
         .summary = "all strategies on one case, side by side with the bound",
-        .help =
-            "Plans and simulates every strategy. CASE is a shipped name (see `refit show case`) "
-            "or a file.\n\n"
-            "  refit compare deepseek-v3-h100\n"
-            "  refit compare my-case.yaml --set topology.nic_bandwidth=100GBps --json\n",
+        .help = "Plans and simulates every strategy; shows times and bytes next to the bound\n"
+                "that no plan can beat. CASE is a shipped name (`refit show case` lists them) or\n"
+                "a file: a text with a / or ending in .yaml, .yml or .json.\n\n"
+                "  refit compare deepseek-v3-h100\n"
+                "  refit compare my-case.yaml --set topology.nic_bandwidth=100GBps --json\n",
         .options = CLI_OPTION_SET | CLI_OPTION_JSON | CLI_OPTION_TIMINGS,
         .min_arguments = 1,
         .max_arguments = 1,
@@ -31,8 +31,9 @@ static const CliCommand commands[] = {
         .name = "predict",
         .arguments = "CASE",
         .summary = "time and bytes of one strategy, simulated",
-        .help = "Simulates one plan with SimGrid. When the case has a time budget, exits with 1 if "
-                "the step\nmisses it.\n\n"
+        .help = "Makes one plan and simulates it with SimGrid. When the case has a time budget,\n"
+                "the first line says whether the step fits it, and the exit code is 1 when it\n"
+                "does not.\n\n"
                 "  refit predict deepseek-v3-h100 --strategy hybrid\n"
                 "  refit predict tiny --set 'budget={time: 1s}'\n",
         .options = CLI_OPTION_STRATEGY | CLI_OPTION_SET | CLI_OPTION_JSON | CLI_OPTION_TIMINGS,
@@ -44,8 +45,9 @@ static const CliCommand commands[] = {
         .name = "plan",
         .arguments = "CASE",
         .summary = "make, prove and save a plan",
-        .help = "Makes a plan, proves that it delivers every needed element exactly once, and "
-                "prints what it\nmoves. With -o the whole plan is written as JSON.\n\n"
+        .help = "Makes a plan, proves that it delivers every needed element exactly once, and\n"
+                "shows what it moves. With -o the whole plan is written as JSON, for other\n"
+                "programs and for `refit show plan`.\n\n"
                 "  refit plan qwen3-30b-h100 -o plan.json\n",
         .options = CLI_OPTION_STRATEGY | CLI_OPTION_OUTPUT | CLI_OPTION_SET | CLI_OPTION_JSON |
                    CLI_OPTION_TIMINGS,
@@ -57,8 +59,9 @@ static const CliCommand commands[] = {
         .name = "show",
         .arguments = "model|layout|topology|profile|case|plan [NAME]",
         .summary = "what a model, layout, topology, profile, case or plan file holds",
-        .help = "Without NAME, lists what is shipped. NAME is a shipped name or a file; for layout "
-                "it is a case,\nfor plan a file written by `refit plan -o`.\n\n"
+        .help = "Without NAME, lists what is shipped. NAME is a shipped name or a file; a layout\n"
+                "is shown by its case, a plan by its file from `refit plan -o`. --set takes the\n"
+                "keys of a case, or those of its model (dtype, mtp), topology or profile.\n\n"
                 "  refit show model deepseek-v3 --set mtp=false\n"
                 "  refit show layout tiny\n"
                 "  refit show topology \"node:4 gpu:8 nvlink:450GBps nic:50GBps\"\n",
@@ -69,19 +72,46 @@ static const CliCommand commands[] = {
     },
 };
 
+/* Names and summaries below each other, indented by two. */
+static void print_names(FILE *stream, const char *title, const CliTable *table) {
+    g_autofree char *text = cli_table_to_string(table);
+
+    fprintf(stream, "\n%s\n", title);
+    fputs(text, stream);
+}
+
+static CliTable *new_names(void) {
+    CliTable *table = cli_table_new();
+
+    cli_table_add_column(table, "", "", CLI_LEFT);
+    cli_table_add_column(table, "", "", CLI_LEFT);
+    return table;
+}
+
+static void add_name(CliTable *table, const char *name, const char *summary) {
+    cli_table_add_cell(table, g_strconcat("  ", name, NULL));
+    cli_table_add_cell(table, g_strdup(summary));
+}
+
 static void print_overview(FILE *stream) {
-    fprintf(stream, "Usage: refit COMMAND ... [--json] [--quiet]\n\n"
-                    "Plans and predicts the move of model weights from a training layout to an "
-                    "inference layout.\n\nCommands:\n");
+    g_autoptr(CliTable) command_names = new_names();
+    g_autoptr(CliTable) strategy_names = new_names();
+
     for (guint i = 0; i < G_N_ELEMENTS(commands); i++)
-        fprintf(stream, "  %-8s  %s\n", commands[i].name, commands[i].summary);
-    fprintf(stream, "\nStrategies:\n");
+        add_name(command_names, commands[i].name, commands[i].summary);
     for (guint i = 0; refit_strategies()[i] != NULL; i++)
-        fprintf(stream, "  %-16s  %s\n", refit_strategies()[i]->name,
-                refit_strategies()[i]->summary);
-    fprintf(stream, "\n`refit COMMAND --help` tells more; `refit --version` the version.\n"
-                    "Exit codes: 0 yes, 1 no, 2 usage, 3 bad input, 4 infeasible, 5 not supported "
-                    "here, 6 backend failure.\n");
+        add_name(strategy_names, refit_strategies()[i]->name, refit_strategies()[i]->summary);
+    fputs("Usage: refit COMMAND [ARGUMENT...] [OPTION...]\n\n"
+          "Plans and predicts the move of model weights from a training layout to an\n"
+          "inference layout.\n",
+          stream);
+    print_names(stream, "Commands:", command_names);
+    print_names(stream, "Strategies:", strategy_names);
+    fputs("\nFirst try:  refit compare tiny\n"
+          "More:       refit COMMAND --help, refit --version\n"
+          "Exit codes: 0 yes, 1 no (over budget), 2 usage, 3 bad input, 4 infeasible,\n"
+          "            5 not supported here, 6 backend failure\n",
+          stream);
 }
 
 static void print_version(void) {
@@ -122,12 +152,12 @@ static GOptionContext *new_context(const CliCommand *command, CliOptions *option
          {"force", 'f', 0, G_OPTION_ARG_NONE, &options->force, "replace an existing FILE", NULL}},
         {CLI_OPTION_SET,
          {"set", 0, 0, G_OPTION_ARG_STRING_ARRAY, &options->set,
-          "override one value of the input, such as train.tp=4", "KEY=VALUE"}},
+          "override one value, such as train.tp=4", "KEY=VALUE"}},
         {CLI_OPTION_JSON,
          {"json", 0, 0, G_OPTION_ARG_NONE, &options->json, "one JSON document on stdout", NULL}},
         {CLI_OPTION_TIMINGS,
          {"timings", 0, 0, G_OPTION_ARG_NONE, &options->timings,
-          "add the program's own run times to the JSON (not reproducible)", NULL}},
+          "add the program's own run times (not reproducible)", NULL}},
         {0, {"quiet", 'q', 0, G_OPTION_ARG_NONE, &options->quiet, "no progress on stderr", NULL}},
         {0, {"help", 'h', 0, G_OPTION_ARG_NONE, &options->help, "this text", NULL}},
     };
@@ -146,87 +176,108 @@ static void print_help(const CliCommand *command, GOptionContext *context) {
     g_autofree char *options = g_option_context_get_help(context, TRUE, NULL);
     const char *list = strstr(options, "\n\n"); /* skip GOption's own usage line */
 
-    cli_print("Usage: refit %s %s [OPTION...]\n\n%s\n%s%s", command->name, command->arguments,
-              command->summary, command->help, list != NULL ? list + 1 : "");
+    cli_print("Usage: refit %s %s [OPTION...]\n\n%s%s", command->name, command->arguments,
+              command->help, list != NULL ? list + 1 : "");
 }
 
 /*
- * Data files lie beside the program: ../share/refit when installed, .. in a build folder of the
- * source tree. REFIT_DATA names another place.
+ * Data files lie beside the program: in ../share/refit when installed, in .. when it was built in
+ * the source tree. REFIT_DATA names another place.
  */
 static char *find_data_dir(void) {
     const char *chosen = g_getenv("REFIT_DATA");
     g_autofree char *self = g_file_read_link("/proc/self/exe", NULL);
     g_autofree char *bin = self != NULL ? g_path_get_dirname(self) : g_strdup(".");
-    g_autofree char *parent = g_path_get_dirname(bin);
-    const char *tails[] = {"share/refit", "."};
+    g_autofree char *beside = g_build_filename(bin, "..", "share", "refit", NULL);
+    g_autofree char *above = g_build_filename(bin, "..", NULL);
+    const char *places[] = {beside, above, REFIT_DATA_DIR};
 
     if (chosen != NULL)
         return g_strdup(chosen);
-    for (guint i = 0; i < G_N_ELEMENTS(tails); i++) {
-        g_autofree char *dir = g_build_filename(parent, tails[i], NULL);
-        g_autofree char *layouts = g_build_filename(dir, "layouts", NULL);
+    for (guint i = 0; i < G_N_ELEMENTS(places); i++) {
+        g_autofree char *layouts = g_build_filename(places[i], "layouts", NULL);
 
         if (g_file_test(layouts, G_FILE_TEST_IS_DIR))
-            return g_steal_pointer(&dir);
+            return g_canonicalize_filename(places[i], NULL);
     }
-    return g_strdup(REFIT_DATA_DIR);
+    return g_strdup(REFIT_SOURCE_DATA_DIR);
 }
 
-static int report_error(const CliOptions *options, const GError *error) {
-    fprintf(stderr, "refit: %s\n", error->message);
-    if (options->json) {
-        RefitJson *json = refit_json_new(2);
+static void print_json_error(const char *code, int exit_code, const char *message) {
+    RefitJson *json = refit_json_new(2);
 
-        refit_json_begin_object(json, NULL);
-        refit_json_string(json, "schema", "refit.error/1");
-        refit_json_string(json, "code", refit_error_name(error));
-        refit_json_uint(json, "exit_code", (guint64)refit_error_exit_code(error));
-        refit_json_string(json, "message", error->message);
-        refit_json_end_object(json);
-        cli_print_json(json);
-    }
+    refit_json_begin_object(json, NULL);
+    refit_json_string(json, "schema", "refit.error/1");
+    refit_json_string(json, "code", code);
+    refit_json_uint(json, "exit_code", (guint64)exit_code);
+    refit_json_string(json, "message", message);
+    refit_json_end_object(json);
+    cli_print_json(json);
+}
+
+static int report_error(gboolean json, const GError *error) {
+    fprintf(stderr, "refit: %s\n", error->message);
+    if (json)
+        print_json_error(refit_error_name(error), refit_error_exit_code(error), error->message);
     return refit_error_exit_code(error);
 }
 
-static int usage_error(const CliCommand *command, const char *message) {
+static int usage_error(const CliCommand *command, gboolean json, const char *message) {
     fprintf(stderr, "refit: %s\n", message);
     if (command != NULL)
-        fprintf(stderr, "usage: refit %s %s [OPTION...]; see `refit %s --help`\n", command->name,
+        fprintf(stderr, "usage: refit %s %s [OPTION...]\nsee `refit %s --help`\n", command->name,
                 command->arguments, command->name);
     else
         fprintf(stderr, "see `refit --help`\n");
+    if (json)
+        print_json_error("usage", CLI_EXIT_USAGE, message);
     return CLI_EXIT_USAGE;
 }
 
-static int run_command(const CliCommand *command, char **arguments) {
-    Cli cli = {.options = {.quiet = FALSE}};
-    g_autoptr(GOptionContext) context = new_context(command, &cli.options);
+/* Tests set REFIT_FAKE_TTY to see what only a terminal gets. */
+static gboolean wants_progress(const CliOptions *options) {
+    return !options->quiet && !options->json &&
+           (isatty(STDERR_FILENO) || g_strcmp0(g_getenv("REFIT_FAKE_TTY"), "1") == 0);
+}
+
+static int run_parsed(const CliCommand *command, Cli *cli) {
     g_autoptr(GError) error = NULL;
     g_autofree char *data = find_data_dir();
     g_autofree char *layouts = g_build_filename(data, "layouts", NULL);
     g_autofree char *topologies = g_build_filename(data, "topologies", NULL);
-    guint n_arguments;
     int exit_code;
 
-    if (!g_option_context_parse_strv(context, &arguments, &error))
-        return usage_error(command, error->message);
-    n_arguments = g_strv_length(arguments) - 1;
-    if (cli.options.help) {
+    cli->store = (RefitStore){.layouts_dir = layouts, .topologies_dir = topologies};
+    cli->progress = wants_progress(&cli->options);
+    exit_code = command->run(cli, &error);
+    cli_progress_done(cli);
+    if (error == NULL)
+        return exit_code;
+    if (exit_code == CLI_EXIT_USAGE)
+        return usage_error(command, cli->options.json, error->message);
+    return report_error(cli->options.json, error);
+}
+
+/* `arguments`: the command name and what follows it; ownership taken. */
+static int run_command(const CliCommand *command, char **arguments, gboolean json) {
+    Cli cli = {.options = {.quiet = FALSE}};
+    g_autoptr(GOptionContext) context = new_context(command, &cli.options);
+    g_autoptr(GError) error = NULL;
+    int exit_code;
+
+    if (!g_option_context_parse_strv(context, &arguments, &error)) {
+        error->message[0] = g_ascii_tolower(error->message[0]); /* GLib's begin with a capital */
+        exit_code = usage_error(command, json, error->message);
+    } else if (cli.options.help) {
         print_help(command, context);
         exit_code = CLI_EXIT_YES;
-    } else if (n_arguments < command->min_arguments || n_arguments > command->max_arguments) {
-        exit_code =
-            usage_error(command, n_arguments < command->min_arguments ? "an argument is missing"
-                                                                      : "too many arguments");
+    } else if (g_strv_length(arguments) - 1 < command->min_arguments) {
+        exit_code = usage_error(command, json, "an argument is missing");
+    } else if (g_strv_length(arguments) - 1 > command->max_arguments) {
+        exit_code = usage_error(command, json, "too many arguments");
     } else {
-        cli.store = (RefitStore){.layouts_dir = layouts, .topologies_dir = topologies};
         cli.arguments = arguments + 1;
-        cli.progress = !cli.options.quiet && isatty(STDERR_FILENO);
-        exit_code = command->run(&cli, &error);
-        cli_progress_done(&cli);
-        if (error != NULL)
-            exit_code = report_error(&cli.options, error);
+        exit_code = run_parsed(command, &cli);
     }
     g_free(cli.options.strategy);
     g_free(cli.options.output);
@@ -244,31 +295,56 @@ static int finish(int exit_code) {
     return exit_code;
 }
 
+/*
+ * The arguments with the command first: --json and --quiet may also stand before it. Free with
+ * g_strfreev.
+ */
+static char **command_first(char **argv) {
+    g_autoptr(GPtrArray) arguments = g_ptr_array_new();
+    guint command = 1;
+
+    while (argv[command] != NULL &&
+           (g_str_equal(argv[command], "--json") || g_str_equal(argv[command], "--quiet") ||
+            g_str_equal(argv[command], "-q")))
+        command++;
+    if (argv[command] != NULL)
+        g_ptr_array_add(arguments, g_strdup(argv[command]));
+    for (guint i = 1; argv[i] != NULL; i++)
+        if (i != command)
+            g_ptr_array_add(arguments, g_strdup(argv[i]));
+    g_ptr_array_add(arguments, NULL);
+    return (char **)g_ptr_array_free(g_steal_pointer(&arguments), FALSE);
+}
+
 int main(int argc, char **argv) {
     const CliCommand *command;
     const char *nearest = NULL;
+    gboolean json = argc > 1 && g_strv_contains((const char *const *)argv + 1, "--json");
+    g_auto(GStrv) arguments = argc > 0 ? command_first(argv) : g_new0(char *, 1);
+    const char *name = arguments[0];
 
     g_log_writer_default_set_use_stderr(TRUE);
-    if (argc < 2) {
+    if (name == NULL) {
         print_overview(stderr);
         return CLI_EXIT_USAGE;
     }
-    if (g_str_equal(argv[1], "--help") || g_str_equal(argv[1], "-h") ||
-        g_str_equal(argv[1], "help")) {
+    if (g_str_equal(name, "--help") || g_str_equal(name, "-h") || g_str_equal(name, "help")) {
         print_overview(stdout);
         return finish(CLI_EXIT_YES);
     }
-    if (g_str_equal(argv[1], "--version")) {
+    if (g_str_equal(name, "--version") || g_str_equal(name, "version")) {
         print_version();
         return finish(CLI_EXIT_YES);
     }
-    command = find_command(argv[1], &nearest);
+    command = find_command(name, &nearest);
     if (command == NULL) {
+        const char *what = name[0] == '-' ? "option" : "command";
+        g_autofree char *excerpt = refit_error_excerpt(name);
         g_autofree char *message =
             nearest != NULL
-                ? g_strdup_printf("unknown command \"%s\" (did you mean \"%s\"?)", argv[1], nearest)
-                : g_strdup_printf("unknown command \"%s\"", argv[1]);
-        return usage_error(NULL, message);
+                ? g_strdup_printf("unknown %s \"%s\"; did you mean \"%s\"?", what, excerpt, nearest)
+                : g_strdup_printf("unknown %s \"%s\"", what, excerpt);
+        return finish(usage_error(NULL, json, message));
     }
-    return finish(run_command(command, g_strdupv(argv + 1)));
+    return finish(run_command(command, g_steal_pointer(&arguments), json));
 }

@@ -9,8 +9,7 @@
 
 #include <string.h>
 
-#define DEFAULT_WINDOW 2
-#define DEFAULT_PEERS 16
+#define DEFAULT_WINDOW 1
 
 static guint region_key_hash(gconstpointer key) {
     return refit_region_hash(key);
@@ -31,9 +30,7 @@ RefitPlanBuilder *refit_plan_builder_new(const RefitProblem *problem, const char
     builder->problem = problem;
     builder->strategy = strategy;
     builder->window = DEFAULT_WINDOW;
-    builder->peers = DEFAULT_PEERS;
     builder->stages = g_array_new(FALSE, FALSE, sizeof(RefitStage));
-    builder->chained = g_array_new(FALSE, FALSE, sizeof(gboolean));
     builder->batches = g_array_new(FALSE, FALSE, sizeof(RefitBatch));
     builder->regions = g_ptr_array_new_with_free_func(region_free);
     builder->region_numbers = g_hash_table_new(region_key_hash, region_key_equal);
@@ -60,7 +57,6 @@ void refit_plan_builder_free(RefitPlanBuilder *builder) {
     for (guint i = 0; i < builder->stages->len; i++)
         g_free(g_array_index(builder->stages, RefitStage, i).name);
     g_array_unref(builder->stages);
-    g_array_unref(builder->chained);
     g_array_unref(builder->batches);
     g_hash_table_unref(builder->region_numbers);
     g_ptr_array_unref(builder->regions);
@@ -81,11 +77,6 @@ void refit_plan_builder_set_window(RefitPlanBuilder *builder, guint window) {
     builder->window = window;
 }
 
-void refit_plan_builder_set_peers_per_step(RefitPlanBuilder *builder, guint peers) {
-    g_return_if_fail(peers > 0);
-    builder->peers = peers;
-}
-
 void refit_plan_builder_add_logical_bytes(RefitPlanBuilder *builder, guint64 bytes) {
     builder->logical_overflow |= bytes > G_MAXUINT64 - builder->logical_bytes;
     builder->logical_bytes += bytes;
@@ -94,11 +85,18 @@ void refit_plan_builder_add_logical_bytes(RefitPlanBuilder *builder, guint64 byt
 guint refit_plan_builder_add_stage(RefitPlanBuilder *builder, const char *name, guint slices) {
     g_return_val_if_fail(name != NULL && slices > 0, 0);
     g_return_val_if_fail(builder->stages->len < G_MAXUINT16, 0);
-    RefitStage stage = {g_strdup(name), slices, 0};
-    gboolean chained = FALSE;
+    RefitStage stage = {.name = g_strdup(name), .slices = slices};
     g_array_append_val(builder->stages, stage);
-    g_array_append_val(builder->chained, chained);
     return builder->stages->len - 1;
+}
+
+void refit_plan_builder_set_peers_per_step(RefitPlanBuilder *builder, guint peers) {
+    builder->peers = peers;
+}
+
+void refit_plan_builder_set_track(RefitPlanBuilder *builder, guint stage, guint track) {
+    g_return_if_fail(stage < builder->stages->len);
+    g_array_index(builder->stages, RefitStage, stage).track = track;
 }
 
 guint refit_plan_builder_add_batch(RefitPlanBuilder *builder, guint lane, guint buckets,
@@ -153,8 +151,6 @@ guint refit_plan_builder_add(RefitPlanBuilder *builder, guint class_index, guint
         if (dep->stage == stage)
             depth = MAX(depth, dep->pair + 1);
     }
-    if (depth > 0)
-        g_array_index(builder->chained, gboolean, stage) = TRUE;
     RefitTransfer transfer = {
         .class_index = class_index,
         .region = region,

@@ -138,6 +138,7 @@ char *refit_plan_digest(const RefitPlan *plan) {
         put_text(stream, plan->stages[i].name);
         put(stream, plan->stages[i].slices);
         put(stream, plan->stages[i].n_offsets);
+        put(stream, plan->stages[i].track);
     }
     put(stream, plan->n_batches);
     for (guint i = 0; i < plan->n_batches; i++) {

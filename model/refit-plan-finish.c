@@ -10,6 +10,7 @@
 
 #include "refit-piece-index.h"
 #include "refit-plan-private.h"
+#include "refit-schedule.h"
 
 #include <string.h>
 
@@ -87,51 +88,99 @@ static void place_members(Finish *finish) {
 
 /* ---- offsets ---- */
 
-/* Ranks marked in `marks` get consecutive numbers; returns how many there are. */
-static guint number_marked(guint *marks, guint n_ranks) {
-    guint n = 0;
-    for (guint rank = 0; rank < n_ranks; rank++)
-        if (marks[rank] != 0)
-            marks[rank] = n++;
-    return n;
+#define SORT_BY(finish, n_keys, key_of)                                                            \
+    G_STMT_START {                                                                                 \
+        for (guint item = 0; item < (finish)->n; item++) {                                         \
+            const RefitTransfer *transfer = &(finish)->transfers[item];                            \
+            (finish)->keys[item] = (key_of);                                                       \
+        }                                                                                          \
+        refit_counting_sort((finish)->keys, (n_keys), (finish)->order, (finish)->scratch,          \
+                            (finish)->n);                                                          \
+    }                                                                                              \
+    G_STMT_END
+
+/* Rounds of meetings that all start together: as few as keep each rank within the limit. */
+static guint count_rounds(const RefitMeeting *meetings, guint n, guint n_ranks, guint *rounds) {
+    g_autofree guint *sent = g_new0(guint, n_ranks);
+    g_autofree guint *received = g_new0(guint, n_ranks);
+    guint n_rounds = 0;
+    for (guint i = 0; i < n; i++) {
+        guint before = MAX(sent[meetings[i].src]++, received[meetings[i].dst]++);
+        rounds[i] = before / (REFIT_STEP_OPERATIONS / 2); /* half to send, half to receive */
+        n_rounds = MAX(n_rounds, rounds[i] + 1);
+    }
+    return n_rounds;
 }
 
-static guint round_of(guint sender, guint n_senders, guint receiver, guint n_receivers,
-                      guint peers) {
-    if (n_senders > n_receivers)
-        return round_of(receiver, n_receivers, sender, n_senders, peers);
-    guint first = (guint)((guint64)sender * n_receivers / n_senders);
-    return (receiver + n_receivers - first) % n_receivers / peers;
+/*
+ * Transfers of one stage, depth and link class are one exchange. In a stage without slices it is
+ * scheduled in rounds, level after level; in a sliced stage all of a level starts together, in as
+ * few rounds as the limit on operations allows.
+ */
+static guint place_level(Finish *finish, guint first, guint end, guint base) {
+    const RefitTransfer *transfers = finish->transfers;
+    guint n_ranks = finish->problem->n_ranks, n_rounds, n_senders = 0, number = G_MAXUINT;
+    gboolean sliced = finish->stages[transfers[finish->order[first]].stage].slices > 1;
+    g_autoptr(GArray) meetings = g_array_new(FALSE, FALSE, sizeof(RefitMeeting));
+    RefitMeeting last = {G_MAXUINT, G_MAXUINT};
+    for (guint i = first; i < end; i++) {
+        const RefitTransfer *transfer = &transfers[finish->order[i]];
+        n_senders += last.src != transfer->src;
+        if (last.src == transfer->src && last.dst == transfer->dst)
+            continue;
+        last = (RefitMeeting){transfer->src, transfer->dst};
+        g_array_append_val(meetings, last);
+    }
+    g_autofree guint *rounds = g_new0(guint, meetings->len);
+    const RefitMeeting *list = (const RefitMeeting *)(gpointer)meetings->data;
+    if (sliced)
+        n_rounds = count_rounds(list, meetings->len, n_ranks, rounds);
+    else
+        n_rounds = refit_schedule_rounds(
+            list, meetings->len, n_ranks,
+            finish->builder->peers > 0 ? finish->builder->peers : refit_schedule_peers(n_senders),
+            rounds);
+    for (guint i = first; i < end; i++) {
+        const RefitTransfer *transfer = &transfers[finish->order[i]];
+        if (i == first || list[number].src != transfer->src || list[number].dst != transfer->dst)
+            number++;
+        finish->offsets[finish->order[i]] = base + rounds[number];
+    }
+    return n_rounds;
 }
 
 static void place_offsets(Finish *finish) {
-    RefitPlanBuilder *builder = finish->builder;
-    guint n_stages = finish->plan->n_stages, n_ranks = finish->problem->n_ranks;
-    g_autofree guint *senders = g_new0(guint, (gsize)n_stages * n_ranks + 1);
-    g_autofree guint *receivers = g_new0(guint, (gsize)n_stages * n_ranks + 1);
-    g_autofree guint *counts = g_new0(guint, (gsize)n_stages * 2 + 1);
+    RefitPlan *plan = finish->plan;
+    guint n_ranks = finish->problem->n_ranks, n_depths = 1, base = 0, level_rounds = 0;
     for (guint i = 0; i < finish->n; i++) {
-        const RefitTransfer *transfer = &finish->transfers[i];
-        senders[(gsize)transfer->stage * n_ranks + transfer->src] = 1;
-        receivers[(gsize)transfer->stage * n_ranks + transfer->dst] = 1;
+        finish->order[i] = i;
+        n_depths = MAX(n_depths, finish->transfers[i].pair + 1); /* the hop depth */
     }
-    for (guint stage = 0; stage < n_stages; stage++) {
-        counts[2 * stage] = number_marked(senders + (gsize)stage * n_ranks, n_ranks);
-        counts[2 * stage + 1] = number_marked(receivers + (gsize)stage * n_ranks, n_ranks);
-    }
-    for (guint i = 0; i < finish->n; i++) {
-        const RefitTransfer *transfer = &finish->transfers[i];
-        guint stage = transfer->stage;
-        guint offset = transfer->pair; /* the hop depth */
-        if (!g_array_index(builder->chained, gboolean, stage))
-            offset = round_of(senders[(gsize)stage * n_ranks + transfer->src], counts[2 * stage],
-                              receivers[(gsize)stage * n_ranks + transfer->dst],
-                              counts[2 * stage + 1], builder->peers);
-        finish->offsets[i] = offset;
-        finish->stages[stage].n_offsets = MAX(finish->stages[stage].n_offsets, offset + 1);
+    SORT_BY(finish, n_ranks, transfer->dst);
+    SORT_BY(finish, n_ranks, transfer->src);
+    SORT_BY(finish, REFIT_N_LINKS, transfer->link);
+    SORT_BY(finish, n_depths, transfer->pair);
+    SORT_BY(finish, plan->n_stages, transfer->stage);
+    for (guint first = 0, end; first < finish->n; first = end) {
+        const RefitTransfer *own = &finish->transfers[finish->order[first]];
+        const RefitTransfer *next = own;
+        for (end = first + 1; end < finish->n; end++) {
+            next = &finish->transfers[finish->order[end]];
+            if (next->stage != own->stage || next->pair != own->pair || next->link != own->link)
+                break;
+        }
+        level_rounds = MAX(level_rounds, place_level(finish, first, end, base));
+        if (end == finish->n || next->stage != own->stage || next->pair != own->pair) {
+            base += level_rounds;
+            level_rounds = 0;
+        }
+        if (end == finish->n || next->stage != own->stage) {
+            finish->stages[own->stage].n_offsets = base;
+            base = 0;
+        }
     }
     finish->stage_bases[0] = 0;
-    for (guint stage = 0; stage < n_stages; stage++)
+    for (guint stage = 0; stage < plan->n_stages; stage++)
         finish->stage_bases[stage + 1] = finish->stage_bases[stage] +
                                          finish->stages[stage].n_offsets +
                                          finish->stages[stage].slices - 1;
@@ -204,17 +253,6 @@ static void count_runs(Finish *finish) {
 }
 
 /* ---- order ---- */
-
-#define SORT_BY(finish, n_keys, key_of)                                                            \
-    G_STMT_START {                                                                                 \
-        for (guint item = 0; item < (finish)->n; item++) {                                         \
-            const RefitTransfer *transfer = &(finish)->transfers[item];                            \
-            (finish)->keys[item] = (key_of);                                                       \
-        }                                                                                          \
-        refit_counting_sort((finish)->keys, (n_keys), (finish)->order, (finish)->scratch,          \
-                            (finish)->n);                                                          \
-    }                                                                                              \
-    G_STMT_END
 
 /* Brings transfers and their dependencies into the plan's order. */
 static void sort_transfers(Finish *finish) {

@@ -44,6 +44,7 @@ static void write_stages(RefitJson *json, const RefitPlan *plan) {
         refit_json_string(json, "name", plan->stages[i].name);
         refit_json_uint(json, "slices", plan->stages[i].slices);
         refit_json_uint(json, "offsets", plan->stages[i].n_offsets);
+        refit_json_uint(json, "track", plan->stages[i].track);
         refit_json_end_object(json);
     }
     refit_json_end_array(json);

@@ -15,11 +15,10 @@ typedef struct {
 struct _RefitPlanBuilder {
     const RefitProblem *problem;
     const char *strategy;
-    guint window, peers;
+    guint window, peers; /* peers 0: by the number of senders */
     guint64 logical_bytes;
     gboolean logical_overflow;
     GArray *stages;  /* RefitStage; n_offsets is set at the end */
-    GArray *chained; /* gboolean per stage: has dependencies inside */
     GArray *batches; /* RefitBatch */
     GPtrArray *regions;
     GHashTable *region_numbers; /* RefitRegion -> 1 + number */

@@ -15,11 +15,11 @@
  *   step      global number of a message, ordered by (batch, stage, offset); both sides of a
  * message see the same number
  *
- * How time flows (what every executor obeys). Each rank works on one stream per lane and link
- * class. On a stream, messages start in step order; at most `window` steps of one stream are in
- * flight on a rank, where all steps of one batch in a stage with slices > 1 count as a single step
- * (a chain receives and forwards at the same time). A batch marked `barrier` starts on a rank when
- * all earlier batches, of every lane, are done there. A message may start when (a) both ranks'
+ * How time flows (what every executor obeys). Each rank works on one stream per lane, track and
+ * link class. On a stream, messages start in step order; at most `window` steps of one stream are
+ * in flight on a rank, where all steps of one batch in a stage with slices > 1 count as a single
+ * step (a chain receives and forwards at the same time). A batch marked `barrier` starts on a rank
+ * when all earlier batches, of every lane, are done there. A message may start when (a) both ranks'
  * streams have reached its step, (b) for dependencies on an earlier stage: everything that stage
  * delivered to the sending rank in this batch has arrived, (c) for dependencies inside a stage with
  * slices == 1: the messages of its own batch that it depends on have arrived; with slices > 1:
@@ -63,6 +63,7 @@ typedef struct {
     char *name;
     guint slices;    /* > 1: the hops of a chain overlap in this many slices */
     guint n_offsets; /* offsets used are 0 .. n_offsets - 1 */
+    guint track;     /* stages on different tracks have streams of their own */
 } RefitStage;
 
 typedef struct {
@@ -172,14 +173,17 @@ RefitPlanBuilder *refit_plan_builder_new(const RefitProblem *problem, const char
 void refit_plan_builder_free(RefitPlanBuilder *builder);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(RefitPlanBuilder, refit_plan_builder_free)
 
-void refit_plan_builder_set_window(RefitPlanBuilder *builder, guint window); /* default 2 */
-/* Peers a rank sends to (and receives from) in one round of an exchange; default 16. */
+void refit_plan_builder_set_window(RefitPlanBuilder *builder, guint window); /* default 1 */
+/* Ranks that a rank meets at a time in an exchange; 0, the default: by the number of senders. */
 void refit_plan_builder_set_peers_per_step(RefitPlanBuilder *builder, guint peers);
 /* Adds to the logical payload (see RefitPlan). */
 void refit_plan_builder_add_logical_bytes(RefitPlanBuilder *builder, guint64 bytes);
 
 /* New stage; stages run in the order they are added. Returns its number. */
 guint refit_plan_builder_add_stage(RefitPlanBuilder *builder, const char *name, guint slices);
+/* Track of a stage; 0 unless set. A stage on its own track need not wait for its turn among others.
+ */
+void refit_plan_builder_set_track(RefitPlanBuilder *builder, guint stage, guint track);
 /* New batch; batches run in the order they are added. Returns its number. */
 guint refit_plan_builder_add_batch(RefitPlanBuilder *builder, guint lane, guint buckets,
                                    gboolean barrier);
@@ -199,11 +203,9 @@ void refit_plan_builder_oblige(RefitPlanBuilder *builder, guint class_index, Ref
                                const guint *ranks, guint n_ranks);
 /*
  * Numbers pairs, offsets, steps and messages, sums the accounts and computes the digest; consumes
- * the builder's contents. Offsets: in a stage with dependencies inside it, the depth (hop) of a
- * transfer; else the round of its pair: with senders and receivers of the stage numbered 0.. in
- * rank order, (receiver - sender * receivers / senders) mod receivers, divided by peers per step
- * (with more senders than receivers the two change roles, so that a round loads neither side with
- * more peers than that).
+ * the builder's contents. Offsets: the transfers of a stage are split in levels by their depth
+ * (hops behind the stage's start), and those of a level and link class in rounds in which no rank
+ * meets more than its peers (refit-schedule.h); a level of a sliced stage is one round.
  * Error: REFIT_ERROR_OVERFLOW; REFIT_ERROR_INFEASIBLE when a step would exceed
  * REFIT_STEP_OPERATIONS on a rank.
  */

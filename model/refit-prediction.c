@@ -1,9 +1,9 @@
 /*
  * Two runs of one plan: with every software cost off (wire) and with the profile's (pipeline). The
  * wire run's events are summed per rank, link class and direction; the busiest of these sums says
- * what limits the plan, and their totals must equal the plan's own. Install, host and pause follow
- * from what each destination rank needs and add to the pipeline time. Cost: events plus, per class,
- * the ranks that need it.
+ * what limits the plan, and their totals must equal the plan's own. Install, host and pause add to
+ * the pipeline time; the first two only for what a destination rank picks out of broadcast buckets,
+ * because all else lands in its place. Cost: events plus, per class, the ranks that need it.
  */
 
 #include "refit-prediction.h"
@@ -96,12 +96,23 @@ static void find_limit(const RefitTopology *topology, const Tally *tally,
     prediction->limited_busy = prediction->wire_s > 0 ? MIN(busiest / prediction->wire_s, 1) : 0;
 }
 
+/* Which classes reach the destinations in buckets. */
+static gboolean *find_bucketed(const RefitPlan *plan) {
+    gboolean *bucketed = g_new0(gboolean, MAX(plan->problem->n_classes, 1));
+
+    for (guint i = 0; i < plan->n_obligations; i++)
+        if (plan->obligations[i].landing == REFIT_LANDING_BUCKET)
+            bucketed[plan->obligations[i].class_index] = TRUE;
+    return bucketed;
+}
+
 /* install_s and host_s of the destination rank for which their sum is largest. */
 static void find_install(const RefitPlan *plan, const RefitProfile *profile,
                          RefitPrediction *prediction) {
     const RefitProblem *problem = plan->problem;
     g_autofree guint64 *bytes = g_new0(guint64, MAX(problem->n_ranks, 1));
     g_autofree guint64 *tensors = g_new0(guint64, MAX(problem->n_ranks, 1));
+    g_autofree gboolean *bucketed = find_bucketed(plan);
     double rate = refit_profile_is_on(profile, REFIT_TERM_INSTALL)
                       ? profile->terms[REFIT_TERM_INSTALL].value
                       : 0;
@@ -111,7 +122,7 @@ static void find_install(const RefitPlan *plan, const RefitProfile *profile,
     for (guint c = 0; c < problem->n_classes; c++) {
         const RefitClass *klass = &problem->classes[c];
 
-        for (guint p = 0; p < klass->destination->n_pieces; p++) {
+        for (guint p = 0; bucketed[c] && p < klass->destination->n_pieces; p++) {
             const RefitPiece *piece = &klass->destination->pieces[p];
             guint64 piece_bytes = refit_class_bytes(klass, refit_region_volume(&piece->region));
 

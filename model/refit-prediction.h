@@ -8,7 +8,7 @@
  *   step      pipeline + install + host + pause: what the training step waits for
  *
  *   step = pipeline + max over destination ranks of
- *            (installed bytes / install + tensors x host) + pause
+ *            (bytes out of buckets / install + tensors out of buckets x host) + pause
  */
 
 #include "refit-bound.h"

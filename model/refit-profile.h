@@ -33,8 +33,8 @@ G_BEGIN_DECLS
  *   run              s per contiguous run that is packed or unpacked
  *   pack, unpack     bytes/s of the copy between parameter and staging memory
  *   bucket           s per bucket of a bucketed broadcast
- *   host             s of host time per tensor that a destination rank installs
- *   install          bytes/s at which a destination rank copies installed bytes into place
+ *   host             s of host time per tensor that a destination rank loads out of a bucket
+ *   install          bytes/s at which a destination rank copies bytes out of buckets into place
  *   pause            s per refit during which generation stands still around the transfer
  */
 #define REFIT_TERM_MAP(X)                                                                          \
@@ -43,8 +43,8 @@ G_BEGIN_DECLS
     X(PACK, "pack", REFIT_UNIT_BYTES_PER_S, "copy from parameters into staging memory")            \
     X(UNPACK, "unpack", REFIT_UNIT_BYTES_PER_S, "copy from staging memory into parameters")        \
     X(BUCKET, "bucket", REFIT_UNIT_SECONDS, "per bucket of a bucketed broadcast")                  \
-    X(HOST, "host", REFIT_UNIT_SECONDS, "host time per tensor a destination rank installs")        \
-    X(INSTALL, "install", REFIT_UNIT_BYTES_PER_S, "copy of received bytes into their final place") \
+    X(HOST, "host", REFIT_UNIT_SECONDS, "host time per tensor loaded out of a bucket")             \
+    X(INSTALL, "install", REFIT_UNIT_BYTES_PER_S, "copy out of buckets into the final place")      \
     X(PAUSE, "pause", REFIT_UNIT_SECONDS, "fixed time around each refit")
 
 typedef enum {

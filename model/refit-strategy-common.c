@@ -21,21 +21,25 @@ guint64 refit_selection_bytes(RefitSelection selection, const RefitProblem *prob
 void refit_batches_spread(RefitPlanBuilder *builder, const RefitProblem *problem, guint n_batches) {
     guint n_stages = refit_layout_n_stages(problem->refit_case->source);
     g_autofree guint *batches = g_new(guint, n_batches);
-    g_autofree guint64 *filled = g_new0(guint64, (gsize)n_stages * n_batches);
+    g_autofree guint64 *extra = g_new0(guint64, (gsize)n_stages * n_batches);
 
     for (guint b = 0; b < n_batches; b++)
         batches[b] = refit_plan_builder_add_batch(builder, 0, 0, FALSE);
     for (guint c = 0; c < problem->n_classes; c++) {
         const RefitClass *klass = &problem->classes[c];
-        guint64 *stage = filled + (gsize)klass->stage * n_batches;
+        guint64 *stage = extra + (gsize)klass->stage * n_batches;
+        guint even = klass->n_members - klass->n_members % n_batches;
 
         for (guint m = 0; m < klass->n_members; m++) {
-            guint least = 0;
-            for (guint b = 1; b < n_batches; b++)
-                if (stage[b] < stage[least])
-                    least = b;
-            stage[least] += klass->bytes;
-            refit_plan_builder_assign(builder, c, m, batches[least]);
+            guint batch = m % n_batches;
+
+            if (m >= even) {
+                for (guint b = 0; b < n_batches; b++)
+                    if (stage[b] < stage[batch])
+                        batch = b;
+                stage[batch] += klass->bytes;
+            }
+            refit_plan_builder_assign(builder, c, m, batches[batch]);
         }
     }
 }

@@ -392,7 +392,9 @@ gboolean refit_gather_broadcast_build(RefitPlanBuilder *builder, const RefitProb
     self.pipeline_stage = refit_plan_builder_add_stage(
         builder, "pipeline broadcast",
         count_slices(largest_batch / self.n_positions * self.n_stages, slice_bytes));
-    self.gather_stage = refit_plan_builder_add_stage(builder, "gather", 1);
+    self.gather_stage = refit_plan_builder_add_stage(
+        builder, "gather",
+        count_slices(largest_batch / self.n_positions * self.n_stages, slice_bytes));
     self.broadcast_stage = refit_plan_builder_add_stage(
         builder, "broadcast", count_slices(largest_batch / self.n_channels, slice_bytes));
     for (guint c = 0; complete && c < problem->n_classes; c++) {

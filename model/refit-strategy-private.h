@@ -28,9 +28,9 @@ gboolean refit_gather_broadcast_build(RefitPlanBuilder *builder, const RefitProb
     G_GNUC_WARN_UNUSED_RESULT;
 
 /*
- * Puts every member of every class into one of `n_batches` new batches on lane 0 so that each
- * pipeline stage of the source has nearly the same bytes in every batch: all of them send all the
- * time. Greedy: the batch with the fewest bytes of that stage, the earliest on a tie.
+ * Puts every member of every class into one of `n_batches` new batches on lane 0, so that each rank
+ * has nearly the same to send in every batch: equal numbers of each class, and the rest of a class
+ * where its pipeline stage has the fewest such bytes so far (the earlier batch on a tie).
  */
 void refit_batches_spread(RefitPlanBuilder *builder, const RefitProblem *problem, guint n_batches);
 

@@ -3,74 +3,94 @@
  *
  *   network   each byte a domain needs enters it once; a part needed by k GPUs of the domain is cut
  *             into k stripes, so that each of the k NICs takes a k-th, whatever the shard borders
- *   relay     when source NICs would be busy longer than the bound, destination ranks that have
- *             a stripe pass it on to a domain that lacks it
+ *   relay     when source NICs would be busy longer than the bound, domains that need the same part
+ *             help each other: g of them leave out g - 1 of g slices each and pass them round
  *   exchange  the k GPUs swap their stripes over NVLink
  *
- * Senders are chosen by bytes over the whole model: the holder that has sent least so far. The
- * model is cut in batches over which the three stages overlap; all pipeline stages send in all of
- * them. Cost: one transfer per cell and needer, plus one per pair of needers of a cell in one
- * domain.
+ *   three domains, one stripe:   A is sent to all, slice i only to domain i
+ *
+ *       source --A,S0--> d0   then, hop by hop,  d0 -S0-> d1 -S0-> d2
+ *       source --A,S1--> d1                      d1 -S1-> d2 -S1-> d0
+ *       source --A,S2--> d2                      d2 -S2-> d0 -S2-> d1
+ *
+ * so every pair of source and destination still moves the same share, and a schedule of pairwise
+ * rounds keeps all NICs busy. Senders are chosen by bytes over the whole model: the holder that has
+ * sent least so far. A first pass over the model finds what each source would send without relays,
+ * and from it the share that relays must take over. The model is cut in batches over which the
+ * three stages overlap; all pipeline stages send in all of them. Cost: one transfer per cell and
+ * needer, g of them where relays help, plus one per pair of needers of a cell in one domain.
  */
 
 #include "refit-bound.h"
 #include "refit-strategy-private.h"
 
+#define MAX_GROUP 8 /* domains that relay to each other */
+/*
+ * Sources that need relays are planned to this share of the bound: where a relay and a source share
+ * a receiving NIC, the source is slowed down, and needs time left to make up for it.
+ */
+#define RELAYED_SOURCE_SHARE 0.8
+/* Batches are added until what follows the last one's network stage is this share of the bound. */
+#define TAIL_SHARE 0.01
+
 typedef struct {
     RefitPlanBuilder *builder;
+    const RefitProblem *problem;
     const RefitTopology *topology;
     guint network_stage, relay_stage, exchange_stage;
     guint64 *sent, *received; /* network bytes per rank so far, all members */
-    guint64 quota;            /* network bytes a source rank may send before relays help it */
+    double *relayed;          /* per source rank: share of its deliveries that relays take over */
     guint64 stripe_bytes;     /* parts are not cut below this; dealt to the least loaded NIC */
-    GArray *taken;            /* Stripe: the current cell's, per arrival then stripe */
-    GArray *cuts;             /* Cut: the current cell in cuts->len stripes; 0 until it is cut */
+    GArray *arrivals;         /* Arrival: domains that must bring in the current cell */
+    GArray *takers;           /* guint: of the current cell, arrival after arrival */
 } Planner;
-
-typedef struct {
-    guint region;
-    guint64 volume;
-} Cut;
-
-/* One stripe of the current cell in one domain. */
-typedef struct {
-    guint taker;
-    guint transfer;  /* handle of the network transfer that brings it */
-    gboolean direct; /* from a holder, so it may be relayed on */
-} Stripe;
 
 typedef struct {
     const guint *ranks; /* needers of the cell in one domain */
     guint n_ranks;
     guint n_stripes;
-    guint first_stripe; /* index into taken */
+    guint first_taker; /* index into takers: stripe i is brought in by takers[first_taker + i] */
 } Arrival;
 
-static guint least_sent(const Planner *self, const guint *ranks, guint n_ranks) {
-    guint best = ranks[0];
+/* A stripe cut for a group of domains: A = what all get, then one slice per domain. */
+typedef struct {
+    const RefitRegion *stripe;
+    guint dim;
+    guint64 extent; /* of that dim */
+    guint64 slice;  /* positions per slice; 0: not cut */
+    guint n_slices;
+} Relay;
 
-    for (guint i = 1; i < n_ranks; i++)
-        if (self->sent[ranks[i]] < self->sent[best])
-            best = ranks[i];
+static guint least_sent(const Planner *self, const RefitCell *cell) {
+    guint best = cell->holders[0];
+
+    for (guint i = 1; i < cell->n_holders; i++)
+        if (self->sent[cell->holders[i]] < self->sent[best])
+            best = cell->holders[i];
     return best;
 }
 
-/* The domain holds the cell already: nothing enters it. */
-static gboolean serve_inside(const Planner *self, guint class_index, const RefitCell *cell,
-                             const Arrival *arrival) {
-    guint domain = refit_topology_domain_of(self->topology, arrival->ranks[0]);
-    guint first = 0, n_inside = 0;
+/* Holders of the cell in the domain of `rank`: a run of the ascending list. */
+static guint holders_inside(const Planner *self, const RefitCell *cell, guint rank,
+                            guint *first_out) {
+    guint domain = refit_topology_domain_of(self->topology, rank);
+    guint first = 0, n = 0;
 
-    /* Ranks of a domain follow each other in an ascending list. */
     while (first < cell->n_holders &&
            refit_topology_domain_of(self->topology, cell->holders[first]) < domain)
         first++;
-    while (first + n_inside < cell->n_holders &&
-           refit_topology_domain_of(self->topology, cell->holders[first + n_inside]) == domain)
-        n_inside++;
-    if (n_inside == 0)
-        return FALSE;
+    while (first + n < cell->n_holders &&
+           refit_topology_domain_of(self->topology, cell->holders[first + n]) == domain)
+        n++;
+    *first_out = first;
+    return n;
+}
+
+/* The domain holds the cell already: nothing enters it. */
+static void serve_inside(const Planner *self, guint class_index, const RefitCell *cell,
+                         const Arrival *arrival, guint first, guint n_inside) {
     guint region = refit_plan_builder_region(self->builder, &cell->region);
+
     for (guint i = 0; i < arrival->n_ranks; i++) {
         guint needer = arrival->ranks[i];
         gboolean own = refit_ranks_contain(cell->holders, cell->n_holders, needer);
@@ -79,172 +99,337 @@ static gboolean serve_inside(const Planner *self, guint class_index, const Refit
                                own ? needer : cell->holders[first + i % n_inside], needer,
                                self->exchange_stage, REFIT_LANDING_HOME, NULL, 0);
     }
-    return TRUE;
+}
+
+/* ---- stripes and slices ---- */
+
+/* Near-equal stripes of a cell, at most `wanted`, less where that would cut a byte (1 cannot). */
+static guint count_stripes(const RefitClass *klass, const RefitCell *cell, guint wanted) {
+    guint n = wanted;
+
+    if (refit_dtype_bits(klass->dtype) % 8 == 0)
+        return n;
+    for (; n > 1; n--) {
+        gboolean cuts_byte = FALSE;
+
+        for (guint i = 0; i < n && !cuts_byte; i++) {
+            g_auto(RefitRegion) part = refit_region_stripe(&cell->region, n, i);
+            cuts_byte = refit_class_cuts_byte(klass, &part);
+        }
+        if (!cuts_byte)
+            break;
+    }
+    return n;
+}
+
+/*
+ * Slices for `n_domains` so that each leaves out `share` of the stripe. None when they would be
+ * smaller than a stripe may be, or of a type whose bytes must not be cut: such a stripe is passed
+ * on whole, from domain to domain.
+ */
+static Relay cut_for_relay(const Planner *self, const RefitClass *klass, const RefitRegion *stripe,
+                           guint n_domains, double share) {
+    Relay relay = {.stripe = stripe, .n_slices = n_domains};
+    guint64 volume = refit_region_volume(stripe);
+
+    if (n_domains < 2 || !(share > 0) || stripe->n_dims == 0 ||
+        refit_dtype_bits(klass->dtype) % 8 != 0)
+        return relay;
+    for (guint d = 1; d < stripe->n_dims; d++)
+        if (stripe->dims[d]->extent > stripe->dims[relay.dim]->extent)
+            relay.dim = d;
+    relay.extent = stripe->dims[relay.dim]->extent;
+    relay.slice = MIN((guint64)(share * (double)relay.extent / (n_domains - 1)) + 1,
+                      relay.extent / n_domains);
+    if (refit_class_bytes(klass, volume / relay.extent * relay.slice) < self->stripe_bytes)
+        relay.slice = 0;
+    return relay;
+}
+
+static guint64 relay_all_end(const Relay *relay) {
+    return relay->extent - relay->slice * relay->n_slices;
+}
+
+/* The stripe with its cut dim replaced; takes ownership of `list`. */
+static RefitRegion with_cut_dim(const Relay *relay, RefitIntervalList *list) {
+    RefitRegion region = refit_region_copy(relay->stripe);
+
+    refit_interval_list_unref(region.dims[relay->dim]);
+    region.dims[relay->dim] = list;
+    return region;
+}
+
+static RefitIntervalList *slice_list(const Relay *relay, guint index) {
+    guint64 from = relay_all_end(relay) + relay->slice * index;
+
+    return refit_interval_list_slice(relay->stripe->dims[relay->dim], from, from + relay->slice);
+}
+
+/* What a source sends to domain `index`: the part for all and its own slice. */
+static RefitRegion direct_region(const Relay *relay, guint index) {
+    const RefitIntervalList *whole = relay->stripe->dims[relay->dim];
+    g_autoptr(RefitIntervalList) all = refit_interval_list_slice(whole, 0, relay_all_end(relay));
+    g_autoptr(RefitIntervalList) own = slice_list(relay, index);
+    g_autofree RefitInterval *items = g_new(RefitInterval, (gsize)all->n + own->n);
+    RefitIntervalList *both;
+
+    for (guint i = 0; i < all->n; i++)
+        items[i] = all->items[i];
+    for (guint i = 0; i < own->n; i++) {
+        items[all->n + i] = own->items[i];
+        items[all->n + i].at += all->extent;
+    }
+    both = refit_interval_list_new(items, all->n + own->n, NULL);
+    g_assert(both != NULL); /* two parts of one list cannot overlap */
+    return with_cut_dim(relay, both);
+}
+
+/* ---- transfers ---- */
+
+static guint bring(Planner *self, guint class_index, const RefitRegion *region, guint sender,
+                   guint taker, const guint *dep) {
+    const RefitClass *klass = &self->problem->classes[class_index];
+    guint64 bytes = refit_class_bytes(klass, refit_region_volume(region)) * klass->n_members;
+
+    self->sent[sender] += bytes;
+    self->received[taker] += bytes;
+    return refit_plan_builder_add(self->builder, class_index,
+                                  refit_plan_builder_region(self->builder, region), sender, taker,
+                                  dep != NULL ? self->relay_stage : self->network_stage,
+                                  REFIT_LANDING_HOME, dep, dep != NULL ? 1 : 0);
+}
+
+/* Stripe `index` into the `n` domains of a group, and from their takers to the other needers. */
+static void bring_stripe(Planner *self, guint class_index, const RefitCell *cell,
+                         const RefitRegion *stripe, guint index, const Arrival *group, guint n) {
+    const RefitClass *klass = &self->problem->classes[class_index];
+    const guint *takers = (const guint *)(gpointer)self->takers->data;
+    /* handles[i][h]: the transfer by which domain i got a slice in hop h; 0 from the source. */
+    guint handles[MAX_GROUP][MAX_GROUP];
+    guint first_sender = least_sent(self, cell);
+    Relay relay = cut_for_relay(self, klass, stripe, n, self->relayed[first_sender]);
+    guint n_hops = relay.slice > 0 ? n : 1;
+    guint region = 0;
+
+    for (guint i = 0; i < n; i++) {
+        g_auto(RefitRegion) part =
+            relay.slice > 0 ? direct_region(&relay, i) : refit_region_copy(stripe);
+        gboolean pass_on = relay.slice == 0 && i > 0;
+
+        handles[i][0] =
+            bring(self, class_index, &part,
+                  pass_on ? takers[group[i - 1].first_taker + index] : least_sent(self, cell),
+                  takers[group[i].first_taker + index], pass_on ? handles[i - 1] : NULL);
+    }
+    for (guint hop = 1; hop < n_hops; hop++) {
+        for (guint i = 0; i < n; i++) {
+            guint before = (i + n - 1) % n;
+            g_auto(RefitRegion) part = with_cut_dim(&relay, slice_list(&relay, (i + n - hop) % n));
+
+            handles[i][hop] =
+                bring(self, class_index, &part, takers[group[before].first_taker + index],
+                      takers[group[i].first_taker + index], &handles[before][hop - 1]);
+        }
+    }
+    if (group[0].n_ranks > 1 || n > 1)
+        region = refit_plan_builder_region(self->builder, stripe);
+    for (guint i = 0; i < n; i++) {
+        guint taker = takers[group[i].first_taker + index];
+
+        for (guint r = 0; r < group[i].n_ranks; r++)
+            if (group[i].ranks[r] != taker)
+                refit_plan_builder_add(self->builder, class_index, region, taker, group[i].ranks[r],
+                                       self->exchange_stage, REFIT_LANDING_HOME, handles[i],
+                                       n_hops);
+    }
 }
 
 /* Puts the `n_takers` needers that have received least so far first; ties in rank order. */
 static void sort_takers(const Planner *self, guint *ranks, guint n_ranks, guint n_takers) {
     for (guint i = 0; i < n_takers; i++) {
-        guint least = i;
+        guint least = i, taker;
 
         for (guint j = i + 1; j < n_ranks; j++)
             if (self->received[ranks[j]] < self->received[ranks[least]])
                 least = j;
-        guint taker = ranks[least];
+        taker = ranks[least];
         for (guint j = least; j > i; j--)
             ranks[j] = ranks[j - 1];
         ranks[i] = taker;
     }
 }
 
-/*
- * Earlier arrivals of the same cell that were cut alike and got stripe `index` from a holder: the
- * one whose taker has sent least, or NULL.
- */
-static const Stripe *find_relay(const Planner *self, const GArray *arrivals, guint before,
-                                guint n_stripes, guint index) {
-    const Stripe *best = NULL;
-
-    for (guint a = 0; a < before; a++) {
-        const Arrival *arrival = &g_array_index(arrivals, Arrival, a);
-        const Stripe *stripe;
-
-        if (arrival->n_stripes != n_stripes)
-            continue;
-        stripe = &g_array_index(self->taken, Stripe, arrival->first_stripe + index);
-        if (stripe->direct && (best == NULL || self->sent[stripe->taker] < self->sent[best->taker]))
-            best = stripe;
-    }
-    return best;
-}
-
-/*
- * Cuts the cell in `n_stripes`, or in the next smaller number that cuts no byte of a sub-byte type
- * (1 does not); returns that number. Domains mostly have as many needers as the one before, so the
- * last cut is kept.
- */
-static guint cut_cell(Planner *self, const RefitClass *klass, const RefitCell *cell,
-                      guint n_stripes) {
-    if (self->cuts->len == n_stripes)
-        return n_stripes;
-    g_array_set_size(self->cuts, 0);
-    for (guint i = 0; i < n_stripes; i++) {
-        g_auto(RefitRegion) part = refit_region_stripe(&cell->region, n_stripes, i);
-        Cut cut = {.volume = refit_region_volume(&part)};
-
-        if (cut.volume > 0) {
-            if (refit_class_cuts_byte(klass, &part))
-                return cut_cell(self, klass, cell, n_stripes - 1);
-            cut.region = refit_plan_builder_region(self->builder, &part);
-        }
-        g_array_append_val(self->cuts, cut);
-    }
-    return n_stripes;
-}
-
-static Stripe bring_stripe(Planner *self, const RefitProblem *problem, guint class_index,
-                           const RefitCell *cell, const Cut *cut, guint taker,
-                           const Stripe *relay) {
-    const RefitClass *klass = &problem->classes[class_index];
-    guint64 bytes = refit_class_bytes(klass, cut->volume) * klass->n_members;
-    guint sender = least_sent(self, cell->holders, cell->n_holders);
-    Stripe stripe = {.taker = taker, .direct = TRUE};
-
-    if (relay != NULL && self->sent[sender] + bytes > self->quota &&
-        self->sent[relay->taker] + bytes <= self->quota) {
-        sender = relay->taker;
-        stripe.direct = FALSE;
-    }
-    stripe.transfer = refit_plan_builder_add(
-        self->builder, class_index, cut->region, sender, taker,
-        stripe.direct ? self->network_stage : self->relay_stage, REFIT_LANDING_HOME,
-        stripe.direct ? NULL : &relay->transfer, stripe.direct ? 0 : 1);
-    self->sent[sender] += bytes;
-    self->received[taker] += bytes;
-    return stripe;
-}
-
-static void bring_in(Planner *self, const RefitProblem *problem, guint class_index,
-                     const RefitCell *cell, GArray *arrivals, guint number) {
-    const RefitClass *klass = &problem->classes[class_index];
-    Arrival *arrival = &g_array_index(arrivals, Arrival, number);
-    g_autofree guint *takers = g_memdup2(arrival->ranks, arrival->n_ranks * sizeof(guint));
+static void choose_takers(Planner *self, const RefitClass *klass, const RefitCell *cell,
+                          Arrival *arrival) {
     guint64 wanted = refit_class_bytes(klass, cell->volume) / self->stripe_bytes;
+    guint *takers;
 
-    arrival->n_stripes = cut_cell(self, klass, cell, (guint)CLAMP(wanted, 1, arrival->n_ranks));
-    arrival->first_stripe = self->taken->len;
+    arrival->n_stripes = count_stripes(klass, cell, (guint)CLAMP(wanted, 1, arrival->n_ranks));
+    arrival->first_taker = self->takers->len;
+    g_array_append_vals(self->takers, arrival->ranks, arrival->n_ranks);
+    takers = &g_array_index(self->takers, guint, arrival->first_taker);
     if (arrival->n_stripes < arrival->n_ranks)
         sort_takers(self, takers, arrival->n_ranks, arrival->n_stripes);
-    for (guint i = 0; i < arrival->n_stripes; i++) {
-        const Cut *cut = &g_array_index(self->cuts, Cut, i);
-        Stripe stripe = {.direct = FALSE};
+    g_array_set_size(self->takers, arrival->first_taker + arrival->n_stripes);
+}
 
-        if (cut->volume > 0) {
-            stripe = bring_stripe(self, problem, class_index, cell, cut, takers[i],
-                                  find_relay(self, arrivals, number, arrival->n_stripes, i));
-            for (guint n = 0; n < arrival->n_ranks; n++)
-                if (arrival->ranks[n] != takers[i])
-                    refit_plan_builder_add(self->builder, class_index, cut->region, takers[i],
-                                           arrival->ranks[n], self->exchange_stage,
-                                           REFIT_LANDING_HOME, &stripe.transfer, 1);
+/*
+ * Lists the domains that must bring the cell in, starting with another one each `turn`, so that
+ * no domain is always the one that groups leave over.
+ */
+static void list_arrivals(Planner *self, guint class_index, const RefitCell *cell, guint turn,
+                          gboolean serve) {
+    guint n;
+
+    g_array_set_size(self->arrivals, 0);
+    g_array_set_size(self->takers, 0);
+    for (guint first = 0; first < cell->n_needers; first += n) {
+        Arrival arrival = {.ranks = cell->needers + first};
+        guint first_inside, n_inside;
+
+        n = refit_domain_run(self->topology, cell->needers, cell->n_needers, first);
+        arrival.n_ranks = n;
+        n_inside = holders_inside(self, cell, arrival.ranks[0], &first_inside);
+        if (n_inside == 0)
+            g_array_append_val(self->arrivals, arrival);
+        else if (serve)
+            serve_inside(self, class_index, cell, &arrival, first_inside, n_inside);
+    }
+    for (guint i = 0; self->arrivals->len > 0 && i < turn % self->arrivals->len; i++) {
+        Arrival arrival = g_array_index(self->arrivals, Arrival, 0);
+        g_array_append_val(self->arrivals, arrival);
+        g_array_remove_index(self->arrivals, 0);
+    }
+}
+
+/* Domains that relay to each other: enough of them for the share, equally cut. */
+static guint group_size(const Planner *self, const RefitCell *cell, guint from) {
+    const Arrival *arrivals = (const Arrival *)(gpointer)self->arrivals->data;
+    double share = self->relayed[least_sent(self, cell)];
+    guint left = self->arrivals->len - from;
+    guint wanted = share < 1 ? (guint)MIN(1 / (1 - share) + 1, MAX_GROUP) : MAX_GROUP;
+    guint n = 1;
+
+    if (!(share > 0))
+        return 1;
+    if (left < 2 * wanted)
+        wanted = MIN(left, MAX_GROUP); /* leave nobody alone */
+    while (n < wanted && arrivals[from + n].n_stripes == arrivals[from].n_stripes)
+        n++;
+    return n;
+}
+
+static void add_cell(Planner *self, guint class_index, const RefitCell *cell, guint turn) {
+    const RefitClass *klass = &self->problem->classes[class_index];
+    guint n;
+
+    list_arrivals(self, class_index, cell, turn, TRUE);
+    for (guint a = 0; a < self->arrivals->len; a++)
+        choose_takers(self, klass, cell, &g_array_index(self->arrivals, Arrival, a));
+    for (guint a = 0; a < self->arrivals->len; a += n) {
+        const Arrival *group = &g_array_index(self->arrivals, Arrival, a);
+
+        n = group_size(self, cell, a);
+        for (guint i = 0; i < group->n_stripes; i++) {
+            g_auto(RefitRegion) stripe = refit_region_stripe(&cell->region, group->n_stripes, i);
+
+            if (!refit_region_is_empty(&stripe))
+                bring_stripe(self, class_index, cell, &stripe, i, group, n);
         }
-        g_array_append_val(self->taken, stripe);
+    }
+}
+
+/* ---- whole model ---- */
+
+/* First pass: what each source rank would send if every domain were served by a holder. */
+static void find_relayed_shares(Planner *self, double quota_bytes) {
+    for (guint c = 0; c < self->problem->n_classes; c++) {
+        const RefitClass *klass = &self->problem->classes[c];
+
+        for (guint i = 0; i < klass->cells->n_cells; i++) {
+            const RefitCell *cell = &klass->cells->cells[i];
+            guint64 bytes = refit_class_bytes(klass, cell->volume) * klass->n_members;
+
+            list_arrivals(self, c, cell, 0, FALSE);
+            for (guint a = 0; a < self->arrivals->len; a++)
+                self->sent[least_sent(self, cell)] += bytes;
+        }
+    }
+    for (guint rank = 0; rank < self->problem->n_ranks; rank++) {
+        double sent = (double)self->sent[rank];
+
+        self->relayed[rank] =
+            sent > quota_bytes ? 1 - RELAYED_SOURCE_SHARE * quota_bytes / sent : 0;
+        self->sent[rank] = 0;
     }
 }
 
 /*
- * `turn` rotates the order in which domains are served, so that not always the same ones are
- * served last and by relay.
+ * What a rank receives by relay or over NVLink comes after its network stage, and overlaps with
+ * that of the next batch only: the more of it, the more batches. Each batch costs messages.
  */
-static void add_cell(Planner *self, const RefitProblem *problem, guint class_index,
-                     const RefitCell *cell, guint turn, GArray *arrivals, GArray *outside) {
-    g_array_set_size(arrivals, 0);
-    g_array_set_size(outside, 0);
-    g_array_set_size(self->taken, 0);
-    g_array_set_size(self->cuts, 0);
-    for (guint first = 0; first < cell->n_needers;) {
-        guint n = refit_domain_run(self->topology, cell->needers, cell->n_needers, first);
-        Arrival arrival = {.ranks = cell->needers + first, .n_ranks = n};
+static guint count_batches(const Planner *self, double bound_s) {
+    const RefitCase *refit_case = self->problem->refit_case;
+    g_autofree guint64 *exchanged = g_new0(guint64, self->problem->n_ranks);
+    double most_relayed = 0, tail_s = 0;
 
-        if (!serve_inside(self, class_index, cell, &arrival))
-            g_array_append_val(outside, arrival);
-        first += n;
+    for (guint rank = 0; rank < self->problem->n_ranks; rank++)
+        most_relayed = MAX(most_relayed, self->relayed[rank]);
+    for (guint c = 0; c < self->problem->n_classes; c++) {
+        const RefitClass *klass = &self->problem->classes[c];
+
+        for (guint i = 0; i < klass->cells->n_cells; i++) {
+            const RefitCell *cell = &klass->cells->cells[i];
+            guint64 bytes = refit_class_bytes(klass, cell->volume) * klass->n_members;
+            guint n;
+
+            for (guint first = 0; first < cell->n_needers; first += n) {
+                n = refit_domain_run(self->topology, cell->needers, cell->n_needers, first);
+                for (guint r = first; r < first + n; r++)
+                    exchanged[cell->needers[r]] += bytes / n * (n - 1);
+            }
+        }
     }
-    for (guint a = 0; a < outside->len; a++)
-        g_array_append_val(arrivals, g_array_index(outside, Arrival, (a + turn) % outside->len));
-    for (guint a = 0; a < arrivals->len; a++)
-        bring_in(self, problem, class_index, cell, arrivals, a);
+    for (guint rank = 0; rank < self->problem->n_ranks; rank++)
+        tail_s = MAX(tail_s, (double)exchanged[rank] / self->topology->nvlink_bandwidth.value);
+    tail_s += most_relayed * bound_s;
+    return (guint)CLAMP(tail_s / (TAIL_SHARE * bound_s) + 1, 1, refit_case->profile->batches);
 }
 
 static gboolean build(RefitPlanBuilder *builder, const RefitProblem *problem, GError **error) {
     const RefitCase *refit_case = problem->refit_case;
     g_autofree guint64 *sent = g_new0(guint64, problem->n_ranks);
     g_autofree guint64 *received = g_new0(guint64, problem->n_ranks);
-    g_autoptr(GArray) taken = g_array_new(FALSE, FALSE, sizeof(Stripe));
-    g_autoptr(GArray) cuts = g_array_new(FALSE, FALSE, sizeof(Cut));
+    g_autofree double *relayed = g_new0(double, problem->n_ranks);
     g_autoptr(GArray) arrivals = g_array_new(FALSE, FALSE, sizeof(Arrival));
-    g_autoptr(GArray) outside = g_array_new(FALSE, FALSE, sizeof(Arrival));
+    g_autoptr(GArray) takers = g_array_new(FALSE, FALSE, sizeof(guint));
+    Planner self = {
+        .builder = builder,
+        .problem = problem,
+        .topology = refit_case->topology,
+        .sent = sent,
+        .received = received,
+        .relayed = relayed,
+        .stripe_bytes = (guint64)refit_case->profile->stripe_bytes.value,
+        .arrivals = arrivals,
+        .takers = takers,
+    };
     guint turn = 0;
     RefitBound bound;
-    Planner self = {.builder = builder, .topology = refit_case->topology};
 
     if (!refit_bound_compute(problem, &bound, error))
         return FALSE;
-    self.quota = (guint64)(bound.time_s * refit_case->topology->nic_bandwidth.value);
-    self.stripe_bytes = (guint64)refit_case->profile->stripe_bytes.value;
-    self.sent = sent;
-    self.received = received;
-    self.taken = taken;
-    self.cuts = cuts;
+    find_relayed_shares(&self, bound.time_s * refit_case->topology->nic_bandwidth.value);
     self.network_stage = refit_plan_builder_add_stage(builder, "network", 1);
     self.relay_stage = refit_plan_builder_add_stage(builder, "relay", 1);
     self.exchange_stage = refit_plan_builder_add_stage(builder, "exchange", 1);
-    refit_batches_spread(builder, problem, refit_case->profile->batches);
+    refit_plan_builder_set_track(builder, self.relay_stage, 1);
+    refit_batches_spread(builder, problem, count_batches(&self, bound.time_s));
     for (guint c = 0; c < problem->n_classes; c++) {
         const RefitCells *cells = problem->classes[c].cells;
 
         for (guint i = 0; i < cells->n_cells; i++)
-            add_cell(&self, problem, c, &cells->cells[i], turn++, arrivals, outside);
+            add_cell(&self, c, &cells->cells[i], turn++);
     }
     refit_plan_builder_add_logical_bytes(builder, problem->weight_bytes);
     return TRUE;

@@ -171,13 +171,38 @@ RefitNode *refit_node_get(RefitNode *node, const char *key) {
     return child;
 }
 
+/* A key like the missing one is probably it, misspelt; keys that were asked for are not. */
+static void report_missing(RefitNode *node, const char *key, GError **error) {
+    g_autofree const char **spare = g_new0(const char *, node->children->len + 1);
+    guint n_spare = 0;
+
+    for (guint i = 0; i < node->children->len; i++) {
+        const RefitNode *other = g_ptr_array_index(node->children, i);
+        if (!other->is_consumed) {
+            spare[n_spare++] = other->key;
+        }
+    }
+    const char *nearest = refit_nearest_name(key, spare);
+    if (nearest == NULL) {
+        refit_node_error(node, REFIT_ERROR_INVALID, error, "the key \"%s\" is missing", key);
+        return;
+    }
+    const RefitNode *other = g_hash_table_lookup(node->by_key, nearest);
+    g_autofree char *excerpt = refit_error_excerpt(nearest);
+    g_autofree char *where =
+        other->place != NULL ? g_strdup(other->place) : g_strdup_printf("line %u", other->key_line);
+    refit_node_error(node, REFIT_ERROR_INVALID, error,
+                     "the key \"%s\" is missing; is \"%s\" (%s) meant for it?", key, excerpt,
+                     where);
+}
+
 RefitNode *refit_node_require(RefitNode *node, const char *key, GError **error) {
     if (!refit_node_expect(node, REFIT_NODE_MAPPING, error)) {
         return NULL;
     }
     RefitNode *child = refit_node_get(node, key);
     if (child == NULL) {
-        refit_node_error(node, REFIT_ERROR_INVALID, error, "the key \"%s\" is missing", key);
+        report_missing(node, key, error);
     }
     return child;
 }
@@ -345,7 +370,7 @@ gboolean refit_doc_set(RefitDoc *doc, const char *assignment, GError **error) {
     RefitNode *top = NULL;  /* first new node */
     RefitNode *last = NULL; /* the one with the value */
     for (guint i = 0; i < n_segments; i++) {
-        if (last == NULL) {
+        if (old != NULL) {
             parent = old;
             if (!find_segment(parent, place, segments[i], &old, error)) {
                 return FALSE;

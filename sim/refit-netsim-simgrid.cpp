@@ -15,8 +15,7 @@
  * happens at this stop too: flows about to end are ended, items about to start are started. What
  * they are early is remembered: an item's own dates (start_s, end_s) keep the exact sum of
  * durations along its chain and run ahead of the engine's clock by little more than the precision.
- * Merging therefore changes which flows share for a moment, but neither loses delays nor makes
- * bytes move faster.
+ * Merging therefore changes which flows share for a moment, and loses no delay.
  *
  * Items: a communication is created only when its predecessors are done, since SimGrid scans a list
  * of all existing ones at each completion. JOIN and DELAY items never enter the network; dates
@@ -30,7 +29,9 @@
 #include "refit-netsim-private.h"
 
 #include <cmath>
+#include <cstdlib>
 #include <exception>
+#include <new>
 #include <queue>
 #include <string>
 #include <unordered_map>
@@ -43,6 +44,7 @@
 #include <simgrid/kernel/routing/NetPoint.hpp>
 #include <simgrid/kernel/routing/NetZoneImpl.hpp>
 #include <simgrid/s4u.hpp>
+#include <simgrid/version.h>
 
 namespace s4u = simgrid::s4u;
 namespace routing = simgrid::kernel::routing;
@@ -300,9 +302,78 @@ class Simulation {
 
 } // namespace
 
+/*
+ * SimGrid 3.32 keeps all communications in one std::list and searches it from the front at each
+ * completion, which is half of the time with thousands in flight. Nodes of that list have 24 bytes;
+ * laid out densely instead of between other objects, the search is up to three times faster. So in
+ * the simulating child, and only there, allocations of that size come from a block of their own.
+ * Sanitizers bring their own operator new and keep it.
+ */
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+
+namespace {
+
+constexpr std::size_t NODE_SIZE = 24, N_NODES = 1u << 17; /* 3 MiB; what exceeds it is malloc's */
+
+union Node {
+    Node *next;
+    char bytes[NODE_SIZE];
+};
+
+Node *node_block, *free_nodes; /* nullptr in the parent: nothing changes there */
+
+void allocate_nodes_densely() {
+    node_block = static_cast<Node *>(std::malloc(N_NODES * sizeof(Node)));
+    for (std::size_t i = node_block != nullptr ? N_NODES : 0; i-- > 0;) {
+        node_block[i].next = free_nodes;
+        free_nodes = &node_block[i];
+    }
+}
+
+bool is_node(const void *memory) {
+    return node_block != nullptr && memory >= node_block && memory < node_block + N_NODES;
+}
+
+} // namespace
+
+/* Inlined, the two would look to the compiler like malloc paired with delete. */
+[[gnu::noinline]] void *operator new(std::size_t size) {
+    if (size == NODE_SIZE && free_nodes != nullptr) {
+        Node *node = free_nodes;
+        free_nodes = node->next;
+        return node;
+    }
+    void *memory = std::malloc(size != 0 ? size : 1);
+    if (memory == nullptr)
+        throw std::bad_alloc();
+    return memory;
+}
+
+[[gnu::noinline]] void operator delete(void *memory) noexcept {
+    if (is_node(memory)) {
+        Node *node = static_cast<Node *>(memory);
+        node->next = free_nodes;
+        free_nodes = node;
+        return;
+    }
+    std::free(memory);
+}
+
+void operator delete(void *memory, std::size_t) noexcept {
+    operator delete(memory);
+}
+
+#else
+
+static void allocate_nodes_densely() {
+}
+
+#endif
+
 void refit_netsim_simgrid(const RefitNetsimPlatform *platform, const RefitNetsimGraph *graph,
                           guint *n_predecessors, double precision_s, RefitNetsimTime *times,
                           RefitNetsimStatus *status) {
+    allocate_nodes_densely();
     try {
         Simulation(*graph, n_predecessors, precision_s, times, status).run(*platform);
     } catch (const std::exception &exception) {

@@ -2,8 +2,8 @@
  * From a plan to work items. Messages are visited once, in step order, so that everything a message
  * waits for has its items already.
  *
- * Each rank has a stream per lane and link class; a stream is a row of groups: the messages of one
- * step, or of one batch and stage when that stage is sliced. Per group there are two items:
+ * Each rank has a stream per lane, track and link class; a stream is a row of groups: the messages
+ * of one step, or of one batch and stage when that stage is sliced. Per group there are two items:
  *
  *   op    opens the group: waits until the group `window` places before is done and all messages
  *         of the previous group have started; lasts messages x `operation`
@@ -20,21 +20,19 @@
 
 #include "refit-sim-graph.h"
 
-#include <string.h>
-
-#define EXACT_FLOWS 3000      /* up to so many flows every date is kept apart */
-#define RESOLUTION_SHARE 0.01 /* beyond: dates within this share of a mean flow are merged */
+/* Up to so many messages every date is kept apart; beyond, dates within this share of the busiest
+ * port's time are merged, which bounds the number of solves whatever the size of messages. */
+#define EXACT_MESSAGES 3000
+#define RESOLUTION_SHARE 0.0005
 /* A message makes fewer than 20 items and edges stay below 2^31 array entries. */
 #define MAX_MESSAGES 50000000u
 #define MESSAGE_ITEMS (sizeof(RefitSimMessage) / sizeof(guint))
-#define DEP_STAGE 0x80000000u /* or-ed into a dependency: the number is a stage, not a pair */
 
 typedef struct {
     guint op, done, next_op;
     guint next;         /* the group after it in its stream */
     guint step;         /* or the first one, in a sliced stage */
     guint batch, stage; /* stage matters only when it is sliced */
-    guint n_out, n_in;  /* messages of the rank */
 } Group;
 
 typedef struct {
@@ -50,22 +48,18 @@ typedef struct {
     double operation_s, run_s, bucket_s;
     double pack_bytes_per_s, unpack_bytes_per_s; /* 0: free */
     RefitSimGraph *out;
-    GArray *edges;      /* guint pairs: before, after */
-    GArray *groups;     /* Group */
-    Stream *streams;    /* per rank, lane and link */
-    guint *dep_offsets; /* per pair, slice of deps */
-    GArray *deps;
-    guint *pair_offsets; /* per pair, slice of pair_messages, by batch */
-    guint *pair_messages;
-    GArray *arrivals;         /* guint64 keys of (batch, stage, rank), sorted */
-    guint *arrival_items;     /* per key */
-    guint *batch_messages;    /* n_batches + 1: first message of each batch */
-    guint *lane_batches;      /* per lane: the latest batch that had messages */
-    guint bucket;             /* item that opens the current batch, or REFIT_SIM_NONE */
-    guint n_joined, joined;   /* messages behind the join of all earlier batches, and that join */
-    guint *barriers;          /* per rank: join of the barrier batch it is in */
-    guint *barrier_batch;     /* per rank: which batch that is */
-    guint *message_groups[2]; /* per message: its group on the sender and on the receiver */
+    guint streams_per_rank;
+    GArray *edges;   /* guint pairs: before, after */
+    GArray *groups;  /* Group */
+    Stream *streams; /* per rank, lane, track and link */
+    RefitSimDeps *deps;
+    guint *arrivals;        /* per arrival of deps: its join */
+    guint *batch_messages;  /* n_batches + 1: first message of each batch */
+    guint *lane_batches;    /* per lane: the latest batch that had messages */
+    guint bucket;           /* item that opens the current batch, or REFIT_SIM_NONE */
+    guint n_joined, joined; /* messages behind the join of all earlier batches, and that join */
+    guint *barriers;        /* per rank: join of the barrier batch it is in */
+    guint *barrier_batch;   /* per rank: which batch that is */
 } Build;
 
 /* ---- topology ---- */
@@ -93,9 +87,9 @@ double refit_sim_latency(const RefitTopology *topology, const RefitPair *pair) {
                : topology->spine_latency.value;
 }
 
-static double link_bandwidth(const RefitTopology *topology, const RefitPair *pair) {
-    return pair->link == REFIT_LINK_NVLINK ? topology->nvlink_bandwidth.value
-                                           : topology->nic_bandwidth.value;
+static double link_bandwidth(const RefitTopology *topology, guint link) {
+    return link == REFIT_LINK_NVLINK ? topology->nvlink_bandwidth.value
+                                     : topology->nic_bandwidth.value;
 }
 
 /* ---- items and edges ---- */
@@ -141,129 +135,11 @@ static void finish_edges(Build *build) {
                                     .successors = successors};
 }
 
-/* ---- what depends on what ---- */
-
-/* Distinct pairs of the same stage and distinct earlier stages that the transfers of a pair wait
- * for. */
-static void collect_deps(Build *build) {
-    const RefitPlan *plan = build->plan;
-    g_autofree guint *pair_mark = g_new0(guint, MAX(plan->n_pairs, 1));
-    g_autofree guint *stage_mark = g_new0(guint, MAX(plan->n_stages, 1));
-
-    build->dep_offsets = g_new(guint, (gsize)plan->n_pairs + 1);
-    for (guint p = 0; p < plan->n_pairs; p++) {
-        const RefitPair *pair = &plan->pairs[p];
-
-        build->dep_offsets[p] = build->deps->len;
-        for (guint t = pair->first_transfer; t < pair->first_transfer + pair->n_transfers; t++)
-            for (guint d = 0; d < plan->transfers[t].n_deps; d++) {
-                const RefitTransfer *on =
-                    &plan->transfers[plan->deps[plan->transfers[t].first_dep + d]];
-                gboolean inside = on->stage == pair->stage;
-                guint *mark = inside ? &pair_mark[on->pair] : &stage_mark[on->stage];
-                guint dep = inside ? on->pair : on->stage | DEP_STAGE;
-
-                if (*mark != p + 1)
-                    g_array_append_val(build->deps, dep);
-                *mark = p + 1;
-            }
-    }
-    build->dep_offsets[plan->n_pairs] = build->deps->len;
-}
-
-static void index_messages(Build *build) {
-    const RefitPlan *plan = build->plan;
-    guint n = (guint)plan->n_messages, b = 0;
-
-    build->pair_offsets = g_new0(guint, (gsize)plan->n_pairs + 2);
-    build->pair_messages = g_new(guint, MAX(n, 1));
-    build->batch_messages = g_new(guint, (gsize)plan->n_batches + 1);
-    for (guint m = 0; m < n; m++) {
-        build->pair_offsets[plan->messages[m].pair + 2]++;
-        for (; b <= plan->messages[m].batch; b++)
-            build->batch_messages[b] = m;
-    }
-    for (; b <= plan->n_batches; b++)
-        build->batch_messages[b] = n;
-    for (guint p = 2; p < plan->n_pairs + 2; p++)
-        build->pair_offsets[p] += build->pair_offsets[p - 1];
-    for (guint m = 0; m < n; m++)
-        build->pair_messages[build->pair_offsets[plan->messages[m].pair + 1]++] = m;
-}
-
-/* Message of a pair in a batch, or REFIT_SIM_NONE. */
-static guint find_message(const Build *build, guint pair, guint batch) {
-    guint lo = build->pair_offsets[pair], hi = build->pair_offsets[pair + 1];
-
-    while (lo < hi) {
-        guint middle = lo + (hi - lo) / 2;
-        guint m = build->pair_messages[middle];
-
-        if (build->plan->messages[m].batch == batch)
-            return m;
-        if (build->plan->messages[m].batch < batch)
-            lo = middle + 1;
-        else
-            hi = middle;
-    }
-    return REFIT_SIM_NONE;
-}
-
-static guint64 arrival_key(const Build *build, guint batch, guint stage, guint rank) {
-    return ((guint64)batch * build->plan->n_stages + stage) * build->plan->problem->n_ranks + rank;
-}
-
-static int compare_keys(gconstpointer left, gconstpointer right) {
-    const guint64 *a = left, *b = right;
-
-    return *a < *b ? -1 : *a > *b;
-}
-
-/* One join per (batch, stage, rank) whose arrivals something later in the batch waits for. */
-static void add_arrivals(Build *build) {
-    const RefitPlan *plan = build->plan;
-    guint n = 0;
-    guint64 *keys;
-
-    for (guint m = 0; m < plan->n_messages; m++) {
-        const RefitMessage *message = &plan->messages[m];
-
-        for (guint d = build->dep_offsets[message->pair]; d < build->dep_offsets[message->pair + 1];
-             d++) {
-            guint dep = g_array_index(build->deps, guint, d);
-            if ((dep & DEP_STAGE) != 0) {
-                guint64 key = arrival_key(build, message->batch, dep & ~DEP_STAGE,
-                                          plan->pairs[message->pair].src);
-                g_array_append_val(build->arrivals, key);
-            }
-        }
-    }
-    g_array_sort(build->arrivals, compare_keys);
-    keys = (guint64 *)(gpointer)build->arrivals->data;
-    for (guint i = 0; i < build->arrivals->len; i++)
-        if (i == 0 || keys[i] != keys[n - 1])
-            keys[n++] = keys[i];
-    g_array_set_size(build->arrivals, n);
-    build->arrival_items = g_new(guint, MAX(n, 1));
-    for (guint i = 0; i < n; i++)
-        build->arrival_items[i] = add_join(build);
-}
-
-/* REFIT_SIM_NONE when nothing waits for these arrivals. */
-static guint find_arrival(const Build *build, guint batch, guint stage, guint rank) {
-    guint64 key = arrival_key(build, batch, stage, rank);
-    guint index;
-
-    return g_array_binary_search(build->arrivals, &key, compare_keys, &index)
-               ? build->arrival_items[index]
-               : REFIT_SIM_NONE;
-}
-
 /* ---- streams ---- */
 
 /* All that the rank has in earlier batches must be done. */
 static guint barrier_of(Build *build, guint rank, guint batch) {
-    guint per_rank = build->plan->n_lanes * REFIT_N_LINKS;
+    guint per_rank = build->streams_per_rank;
 
     if (build->barrier_batch[rank] == batch)
         return build->barriers[rank];
@@ -337,9 +213,12 @@ static Group *enter(Build *build, Stream *stream, guint rank, const RefitMessage
 
 static Stream *stream_of(const Build *build, guint rank, const RefitMessage *message) {
     const RefitPlan *plan = build->plan;
-    gsize lane = (gsize)rank * plan->n_lanes + plan->batches[message->batch].lane;
+    const RefitPair *pair = &plan->pairs[message->pair];
+    guint row =
+        plan->stages[pair->stage].track * plan->n_lanes + plan->batches[message->batch].lane;
 
-    return &build->streams[lane * REFIT_N_LINKS + plan->pairs[message->pair].link];
+    return &build
+                ->streams[(gsize)rank * build->streams_per_rank + row * REFIT_N_LINKS + pair->link];
 }
 
 /* ---- messages ---- */
@@ -361,6 +240,13 @@ static guint add_copy(Build *build, guint *last, double seconds) {
     add_edge(build, *last, item);
     *last = item;
     return item;
+}
+
+/* The join of all that a stage brings to a rank, or REFIT_SIM_NONE when nothing waits for it. */
+static guint arrivals_at(const Build *build, guint batch, guint stage, guint rank) {
+    guint arrival = refit_sim_deps_arrival(build->deps, batch, stage, rank);
+
+    return arrival == REFIT_SIM_NONE ? REFIT_SIM_NONE : build->arrivals[arrival];
 }
 
 /* The item at whose end the bytes of `message` are where they can be used. */
@@ -385,9 +271,10 @@ static void follow_in_slices(Build *build, guint before, guint m, guint first, g
     const RefitPair *pair = &plan->pairs[plan->messages[m].pair];
     const RefitPair *pair_before = &plan->pairs[plan->messages[before].pair];
     RefitSimMessage *items = &build->out->messages[m];
-    double slice = (double)plan->messages[m].bytes / slices / link_bandwidth(build->topology, pair);
+    double slice =
+        (double)plan->messages[m].bytes / slices / link_bandwidth(build->topology, pair->link);
     double slice_before = (double)plan->messages[before].bytes / slices /
-                          link_bandwidth(build->topology, pair_before);
+                          link_bandwidth(build->topology, pair_before->link);
     double latency = refit_sim_latency(build->topology, pair_before);
     guint start = add_delay(build, slice_before + latency), end = add_delay(build, slice + latency);
 
@@ -405,18 +292,19 @@ static void add_dependencies(Build *build, guint m, guint first) {
     const RefitPlan *plan = build->plan;
     const RefitMessage *message = &plan->messages[m];
     const RefitPair *pair = &plan->pairs[message->pair];
-    guint slices = plan->stages[pair->stage].slices;
+    guint slices = plan->stages[pair->stage].slices, n_deps;
+    const guint *deps = refit_sim_deps_of_pair(build->deps, message->pair, &n_deps);
 
-    for (guint d = build->dep_offsets[message->pair]; d < build->dep_offsets[message->pair + 1];
-         d++) {
-        guint dep = g_array_index(build->deps, guint, d), before;
+    for (guint d = 0; d < n_deps; d++) {
+        guint dep = deps[d], before;
 
-        if ((dep & DEP_STAGE) != 0) {
-            add_edge(build, find_arrival(build, message->batch, dep & ~DEP_STAGE, pair->src),
+        if ((dep & REFIT_SIM_DEP_STAGE) != 0) {
+            add_edge(build,
+                     arrivals_at(build, message->batch, dep & ~REFIT_SIM_DEP_STAGE, pair->src),
                      first);
             continue;
         }
-        before = find_message(build, dep, message->batch);
+        before = refit_sim_deps_message(build->deps, dep, message->batch);
         if (before == REFIT_SIM_NONE)
             continue;
         if (slices == 1 || pair->link == REFIT_LINK_LOCAL ||
@@ -449,21 +337,18 @@ static void add_message(Build *build, guint m) {
                           stream_of(build, pair->dst, message)};
     Group *group;
     guint done[2], next_op[2], ops[2], first, last;
-    guint arrival = find_arrival(build, message->batch, pair->stage, pair->dst);
+    guint arrival = arrivals_at(build, message->batch, pair->stage, pair->dst);
     guint n_sides = local ? 1 : 2;
 
     for (guint side = 0; side < n_sides; side++) {
         group = enter(build, streams[side], side == 0 ? pair->src : pair->dst, message);
-        group->n_out += side == 0;
-        group->n_in += side == 1;
         ops[side] = group->op;
-        build->message_groups[side][m] = streams[side]->last;
         done[side] = group->done;
         next_op[side] = group->next_op;
     }
     items->move = items->end = add_move(build, message);
     items->pack = items->unpack = items->arrived = REFIT_SIM_NONE;
-    if (!local)
+    if (!local && !refit_sim_deps_from_staging(build->deps, message->pair))
         items->pack =
             add_copy(build, &streams[0]->pack,
                      copy_s(build, message->bytes, message->runs_src, build->pack_bytes_per_s));
@@ -475,15 +360,15 @@ static void add_message(Build *build, guint m) {
     add_edge(build, build->bucket, first);
     add_dependencies(build, m, first);
     last = items->end;
-    if (!local) {
+    if (!local && !refit_sim_deps_into_staging(build->deps, message->pair)) {
         double seconds =
             copy_s(build, message->bytes, message->runs_dst, build->unpack_bytes_per_s);
-        guint landed = seconds > 0 ? arrival_of(build, m) : REFIT_SIM_NONE;
 
-        items->unpack = add_copy(build, &streams[1]->unpack, seconds);
-        if (items->unpack != REFIT_SIM_NONE) {
+        if (seconds > 0) {
+            guint landed = arrival_of(build, m);
+
+            items->unpack = last = add_copy(build, &streams[1]->unpack, seconds);
             add_edge(build, landed, items->unpack);
-            last = items->unpack;
         }
     }
     if (arrival != REFIT_SIM_NONE)
@@ -495,6 +380,17 @@ static void add_message(Build *build, guint m) {
 }
 
 /* ---- batches ---- */
+
+static void index_batches(Build *build) {
+    const RefitPlan *plan = build->plan;
+    guint b = 0;
+
+    for (guint m = 0; m < plan->n_messages; m++)
+        for (; b <= plan->messages[m].batch; b++)
+            build->batch_messages[b] = m;
+    for (; b <= plan->n_batches; b++)
+        build->batch_messages[b] = (guint)plan->n_messages;
+}
 
 static void join_messages(Build *build, guint from, guint to, guint join) {
     for (guint m = from; m < to; m++) {
@@ -531,29 +427,20 @@ static void begin_batch(Build *build, guint b) {
 
 /* ---- the whole ---- */
 
-/*
- * Dates within 1 % of the time a mean flow takes under the sharing of its step are merged in large
- * plans, which bounds the number of solves by about 100 per message a port carries.
- */
+/* What the busiest port needs for its bytes, times RESOLUTION_SHARE; exact in small plans. */
 static double choose_resolution(const Build *build) {
     const RefitPlan *plan = build->plan;
-    guint in_flight = MIN(plan->window, plan->n_steps);
-    guint64 n_flows = 0;
-    double sum_s = 0;
+    double busiest_s = 0;
 
-    for (guint m = 0; m < plan->n_messages; m++) {
-        const RefitPair *pair = &plan->pairs[plan->messages[m].pair];
-        guint out, in;
-
-        if (pair->link == REFIT_LINK_LOCAL)
-            continue;
-        out = g_array_index(build->groups, Group, build->message_groups[0][m]).n_out;
-        in = g_array_index(build->groups, Group, build->message_groups[1][m]).n_in;
-        sum_s += (double)plan->messages[m].bytes / link_bandwidth(build->topology, pair) *
-                 MAX(out, in) * in_flight;
-        n_flows++;
-    }
-    return n_flows <= EXACT_FLOWS ? 0 : RESOLUTION_SHARE * sum_s / (double)n_flows;
+    if (plan->n_messages <= EXACT_MESSAGES)
+        return 0;
+    for (guint rank = 0; rank < plan->problem->n_ranks; rank++)
+        for (guint link = REFIT_LINK_NVLINK; link < REFIT_N_LINKS; link++) {
+            const RefitRankAccount *account = &plan->accounts[rank];
+            busiest_s = MAX(busiest_s, (double)MAX(account->in[link], account->out[link]) /
+                                           link_bandwidth(build->topology, link));
+        }
+    return RESOLUTION_SHARE * busiest_s;
 }
 
 static double term(const RefitProfile *profile, RefitTerm which) {
@@ -571,9 +458,9 @@ static guint *new_filled(gsize n) {
 static void build_items(Build *build) {
     const RefitPlan *plan = build->plan;
 
-    collect_deps(build);
-    index_messages(build);
-    add_arrivals(build);
+    index_batches(build);
+    for (guint a = 0; a < refit_sim_deps_n_arrivals(build->deps); a++)
+        build->arrivals[a] = add_join(build);
     for (guint m = 0; m < plan->n_messages; m++) {
         if (m == 0 || plan->messages[m].batch != plan->messages[m - 1].batch)
             begin_batch(build, plan->messages[m].batch);
@@ -586,7 +473,8 @@ static void build_items(Build *build) {
 RefitSimGraph *refit_sim_graph_new(const RefitTopology *topology, const RefitProfile *profile,
                                    const RefitPlan *plan, GError **error) {
     guint n_ranks = plan->problem->n_ranks;
-    gsize n_streams = (gsize)n_ranks * plan->n_lanes * REFIT_N_LINKS;
+    guint n_tracks = 1;
+    gsize n_streams;
     g_autoptr(RefitSimGraph) out = NULL;
     Build build = {
         .topology = topology,
@@ -607,13 +495,18 @@ RefitSimGraph *refit_sim_graph_new(const RefitTopology *topology, const RefitPro
                     plan->n_messages, MAX_MESSAGES);
         return NULL;
     }
+    for (guint stage = 0; stage < plan->n_stages; stage++)
+        n_tracks = MAX(n_tracks, plan->stages[stage].track + 1);
+    build.streams_per_rank = n_tracks * plan->n_lanes * REFIT_N_LINKS;
+    n_streams = (gsize)n_ranks * build.streams_per_rank;
     build.out = out = g_new0(RefitSimGraph, 1);
     out->items = g_array_new(FALSE, FALSE, sizeof(RefitNetsimItem));
     out->messages = (RefitSimMessage *)new_filled(plan->n_messages * MESSAGE_ITEMS);
     build.edges = g_array_new(FALSE, FALSE, 2 * sizeof(guint));
     build.groups = g_array_new(FALSE, FALSE, sizeof(Group));
-    build.deps = g_array_new(FALSE, FALSE, sizeof(guint));
-    build.arrivals = g_array_new(FALSE, FALSE, sizeof(guint64));
+    build.deps = refit_sim_deps_new(plan);
+    build.arrivals = new_filled(refit_sim_deps_n_arrivals(build.deps));
+    build.batch_messages = new_filled((gsize)plan->n_batches + 1);
     build.streams = g_new(Stream, MAX(n_streams, 1));
     for (gsize s = 0; s < n_streams; s++)
         build.streams[s] =
@@ -621,25 +514,17 @@ RefitSimGraph *refit_sim_graph_new(const RefitTopology *topology, const RefitPro
     build.lane_batches = new_filled(plan->n_lanes);
     build.barriers = new_filled(n_ranks);
     build.barrier_batch = new_filled(n_ranks);
-    build.message_groups[0] = new_filled(plan->n_messages);
-    build.message_groups[1] = new_filled(plan->n_messages);
     build_items(&build);
 
     g_array_unref(build.edges);
     g_array_unref(build.groups);
-    g_array_unref(build.deps);
-    g_array_unref(build.arrivals);
+    refit_sim_deps_free(build.deps);
+    g_free(build.arrivals);
     g_free(build.streams);
-    g_free(build.dep_offsets);
-    g_free(build.pair_offsets);
-    g_free(build.pair_messages);
-    g_free(build.arrival_items);
     g_free(build.batch_messages);
     g_free(build.lane_batches);
     g_free(build.barriers);
     g_free(build.barrier_batch);
-    g_free(build.message_groups[0]);
-    g_free(build.message_groups[1]);
     return g_steal_pointer(&out);
 }
 

@@ -6,11 +6,9 @@
  */
 
 #include "refit-netsim.h"
-#include "refit-plan.h"
+#include "refit-sim-deps.h"
 
 G_BEGIN_DECLS
-
-#define REFIT_SIM_NONE G_MAXUINT
 
 /* Items of one message. */
 typedef struct {

@@ -251,7 +251,7 @@ static void test_refit(Fixture *fixture, G_GNUC_UNUSED gconstpointer strategy) {
         busiest = MAX(busiest, plan->accounts[rank].out[NETWORK]);
     }
     g_assert_cmpfloat((double)busiest, <=,
-                      1.03 * bound.time_s * fixture->refit_case->topology->nic_bandwidth.value);
+                      1.005 * bound.time_s * fixture->refit_case->topology->nic_bandwidth.value);
 }
 
 int main(int argc, char **argv) {
