@@ -152,9 +152,6 @@ static gboolean check_disjoint(const RefitCase *refit_case, RefitNode *generatio
 }
 
 RefitCase *refit_case_parse(const RefitStore *store, RefitDoc *doc, GError **error) {
-    g_autofree char *directory = g_path_get_dirname(refit_doc_name(doc));
-    RefitStore located = *store;
-    located.base_dir = directory;
     g_autoptr(RefitCase) refit_case = g_new0(RefitCase, 1);
     g_autofree char *note = NULL;
     RefitNode *root = refit_doc_root(doc);
@@ -167,10 +164,10 @@ RefitCase *refit_case_parse(const RefitStore *store, RefitDoc *doc, GError **err
     RefitNode *topology = refit_node_require(root, "topology", error);
     if (!topology)
         return NULL;
-    refit_case->topology = refit_topology_from_case(topology, &located, error);
+    refit_case->topology = refit_topology_from_case(topology, store, error);
     if (!refit_case->topology)
         return NULL;
-    refit_case->profile = refit_profile_from_case(refit_node_get(root, "profile"), &located, error);
+    refit_case->profile = refit_profile_from_case(refit_node_get(root, "profile"), store, error);
     if (!refit_case->profile)
         return NULL;
     RefitNode *budget = refit_node_get(root, "budget");
@@ -180,7 +177,7 @@ RefitCase *refit_case_parse(const RefitStore *store, RefitDoc *doc, GError **err
     RefitNode *generation = train ? refit_node_require(root, "generation", error) : NULL;
     if (!generation || !check_fits(refit_case->topology, topology, train, generation, error))
         return NULL;
-    refit_case->model = parse_model(&located, root, error);
+    refit_case->model = parse_model(store, root, error);
     if (!refit_case->model ||
         !parse_side(refit_case, train, "train", &next_rank, &refit_case->source, error) ||
         !parse_destinations(refit_case, generation, next_rank, error) ||
@@ -197,9 +194,7 @@ RefitCase *refit_case_load(const RefitStore *store, const char *name_or_path,
     for (guint i = 0; overrides && overrides[i]; i++)
         if (!refit_doc_set(doc, overrides[i], error))
             return NULL;
-    RefitStore with_overrides = *store;
-    with_overrides.overrides = overrides;
-    return refit_case_parse(&with_overrides, doc, error);
+    return refit_case_parse(store, doc, error);
 }
 
 void refit_case_free(RefitCase *refit_case) {

@@ -33,17 +33,14 @@ G_BEGIN_DECLS
 typedef struct _RefitStore {
     const char *layouts_dir;    /* models/NAME.yaml, cases/NAME.yaml, profiles/NAME.yaml */
     const char *topologies_dir; /* NAME.yaml */
-    /* While a case is read, else NULL (the case fills them in): */
-    const char *base_dir;         /* of the case file; NULL: the working directory */
-    const char *const *overrides; /* "path=value" texts, NULL-terminated, may be NULL */
 } RefitStore;
 
 /*
  * Loads NAME or PATH. A text with a '/' or ending in .yaml, .yml or .json is a path; one that is
- * not absolute is relative to the store's base_dir, or to the working directory when `node` is NULL
- * or one of the overrides set it. `kind` is "models", "cases", "profiles" or "topologies". Names
- * consist of a-z, 0-9, '-' and '.'. An unknown name is REFIT_ERROR_INVALID, naming the nearest
- * shipped one and the directory searched; the place is `node` when not NULL.
+ * not absolute is relative to the file that `node` stands in, or to the working directory when
+ * `node` is NULL or was set by an override. `kind` is "models", "cases", "profiles" or
+ * "topologies". Names consist of a-z, 0-9, '-' and '.'. An unknown name is REFIT_ERROR_INVALID,
+ * naming the nearest shipped one and the directory searched; the place is `node` when not NULL.
  */
 RefitDoc *refit_store_load(const RefitStore *store, const char *kind, const char *name_or_path,
                            const RefitNode *node, GError **error) G_GNUC_WARN_UNUSED_RESULT;
@@ -65,8 +62,7 @@ typedef struct {
 /* `overrides`: NULL-terminated "path=value" texts applied before reading, may be NULL. */
 RefitCase *refit_case_load(const RefitStore *store, const char *name_or_path,
                            const char *const *overrides, GError **error) G_GNUC_WARN_UNUSED_RESULT;
-/* `doc` is a refit.case/1 document; overrides already applied (and listed in the store, if a path
- * in them shall be relative to the working directory). */
+/* `doc` is a refit.case/1 document; overrides already applied. */
 RefitCase *refit_case_parse(const RefitStore *store, RefitDoc *doc, GError **error)
     G_GNUC_WARN_UNUSED_RESULT;
 void refit_case_free(RefitCase *refit_case);

@@ -52,24 +52,12 @@ static void report(const RefitNode *node, GError **error, const char *message) {
         g_set_error_literal(error, REFIT_ERROR, REFIT_ERROR_INVALID, message);
 }
 
-/* An override of the node itself or of what it lies in. */
-static gboolean is_overridden(const RefitStore *store, const RefitNode *node) {
-    const char *path = refit_node_path(node);
-    for (guint i = 0; store->overrides && store->overrides[i]; i++) {
-        const char *set = store->overrides[i];
-        gsize length = strcspn(set, "=");
-        if (strncmp(path, set, length) == 0 && (path[length] == '\0' || path[length] == '.'))
-            return TRUE;
-    }
-    return FALSE;
-}
-
-static RefitDoc *load_path(const RefitStore *store, const char *text, const Kind *kind,
-                           const RefitNode *node, GError **error) {
-    gboolean in_base = node && store->base_dir && !g_path_is_absolute(text) &&
-                       !g_str_equal(store->base_dir, ".") && !is_overridden(store, node);
-    g_autofree char *path =
-        in_base ? g_build_filename(store->base_dir, text, NULL) : g_strdup(text);
+static RefitDoc *load_path(const char *text, const Kind *kind, const RefitNode *node,
+                           GError **error) {
+    const char *file = node ? refit_node_file(node) : NULL;
+    g_autofree char *directory = file ? g_path_get_dirname(file) : NULL;
+    gboolean in_directory = directory && !g_path_is_absolute(text) && !g_str_equal(directory, ".");
+    g_autofree char *path = in_directory ? g_build_filename(directory, text, NULL) : g_strdup(text);
     if (!g_file_test(path, G_FILE_TEST_EXISTS)) {
         g_autofree char *message = g_strdup_printf(
             "no %s file \"%s\"; write the name of a shipped %s or the path of a file",
@@ -125,7 +113,7 @@ RefitDoc *refit_store_load(const RefitStore *store, const char *kind, const char
                            const RefitNode *node, GError **error) {
     const Kind *entry = find_kind(kind);
     if (is_path(name_or_path))
-        return load_path(store, name_or_path, entry, node, error);
+        return load_path(name_or_path, entry, node, error);
 
     g_autofree char *directory = directory_of(store, entry);
     if (is_name(name_or_path) && directory) {

@@ -26,9 +26,11 @@
 
 #define MAX_GROUP 8 /* domains that relay to each other */
 /*
- * Sources that need relays are planned to this share of the bound: where a relay and a source share
- * a receiving NIC, the source is slowed down, and needs time left to make up for it.
+ * Sources busy for more than the first share of the bound get relays and are planned to the second:
+ * where a relay and a source share a receiving NIC, the source is slowed down, and needs time left
+ * to make up for it.
  */
+#define OVERLOADED_SHARE 0.9
 #define RELAYED_SOURCE_SHARE 0.8
 /* Batches are added until what follows the last one's network stage is this share of the bound. */
 #define TAIL_SHARE 0.01
@@ -343,6 +345,8 @@ static void add_cell(Planner *self, guint class_index, const RefitCell *cell, gu
 
 /* First pass: what each source rank would send if every domain were served by a holder. */
 static void find_relayed_shares(Planner *self, double quota_bytes) {
+    g_autofree gboolean *shared = g_new0(gboolean, self->problem->n_ranks); /* could be relayed */
+
     for (guint c = 0; c < self->problem->n_classes; c++) {
         const RefitClass *klass = &self->problem->classes[c];
 
@@ -351,15 +355,19 @@ static void find_relayed_shares(Planner *self, double quota_bytes) {
             guint64 bytes = refit_class_bytes(klass, cell->volume) * klass->n_members;
 
             list_arrivals(self, c, cell, 0, FALSE);
-            for (guint a = 0; a < self->arrivals->len; a++)
-                self->sent[least_sent(self, cell)] += bytes;
+            for (guint a = 0; a < self->arrivals->len; a++) {
+                guint sender = least_sent(self, cell);
+                self->sent[sender] += bytes;
+                shared[sender] = shared[sender] || self->arrivals->len > 1;
+            }
         }
     }
     for (guint rank = 0; rank < self->problem->n_ranks; rank++) {
         double sent = (double)self->sent[rank];
 
-        self->relayed[rank] =
-            sent > quota_bytes ? 1 - RELAYED_SOURCE_SHARE * quota_bytes / sent : 0;
+        self->relayed[rank] = sent > OVERLOADED_SHARE * quota_bytes && shared[rank]
+                                  ? 1 - RELAYED_SOURCE_SHARE * quota_bytes / sent
+                                  : 0;
         self->sent[rank] = 0;
     }
 }
@@ -371,7 +379,7 @@ static void find_relayed_shares(Planner *self, double quota_bytes) {
 static guint count_batches(const Planner *self, double bound_s) {
     const RefitCase *refit_case = self->problem->refit_case;
     g_autofree guint64 *exchanged = g_new0(guint64, self->problem->n_ranks);
-    double most_relayed = 0, tail_s = 0;
+    double most_relayed = 0, tail_s = 0, most_batches;
 
     for (guint rank = 0; rank < self->problem->n_ranks; rank++)
         most_relayed = MAX(most_relayed, self->relayed[rank]);
@@ -393,7 +401,11 @@ static guint count_batches(const Planner *self, double bound_s) {
     for (guint rank = 0; rank < self->problem->n_ranks; rank++)
         tail_s = MAX(tail_s, (double)exchanged[rank] / self->topology->nvlink_bandwidth.value);
     tail_s += most_relayed * bound_s;
-    return (guint)CLAMP(tail_s / (TAIL_SHARE * bound_s) + 1, 1, refit_case->profile->batches);
+    /* No batch without a stripe for every rank that receives. */
+    most_batches =
+        (double)self->problem->needed_bytes / self->problem->n_ranks / (double)self->stripe_bytes;
+    return (guint)CLAMP(MIN(tail_s / (TAIL_SHARE * bound_s) + 1, most_batches), 1,
+                        refit_case->profile->batches);
 }
 
 static gboolean build(RefitPlanBuilder *builder, const RefitProblem *problem, GError **error) {

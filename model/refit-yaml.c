@@ -134,6 +134,10 @@ const char *refit_node_path(const RefitNode *node) {
     return path;
 }
 
+const char *refit_node_file(const RefitNode *node) {
+    return node->place == NULL ? node->doc->name : NULL;
+}
+
 guint refit_node_size(const RefitNode *node) {
     return node->children != NULL ? node->children->len : 0;
 }

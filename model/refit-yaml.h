@@ -44,6 +44,8 @@ gboolean refit_doc_set(RefitDoc *doc, const char *assignment, GError **error)
 
 RefitNodeKind refit_node_kind(const RefitNode *node);
 const char *refit_node_path(const RefitNode *node); /* "train.tp", "" for the root */
+/* Name of the document the node was written in; NULL when refit_doc_set() made it. Borrowed. */
+const char *refit_node_file(const RefitNode *node);
 /* Number of children of a sequence or mapping; 0 for a scalar. */
 guint refit_node_size(const RefitNode *node);
 /* Sequence item or mapping value `index` in file order (consumes it). */
