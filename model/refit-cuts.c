@@ -84,7 +84,7 @@ static void number_lists(RefitCuts *cuts, const RefitHolding *a, const RefitHold
     if (!sorted)
         qsort(uses, n_uses, sizeof *uses, use_compare);
 
-    cuts->lists = g_new(const RefitIntervalList *, n_uses);
+    cuts->lists = g_new0(const RefitIntervalList *, n_uses);
     cuts->in_b = g_new0(gboolean, n_uses);
     cuts->a_list = g_new(guint, a->n_pieces);
     cuts->b_list = g_new(guint, b->n_pieces);
@@ -106,8 +106,10 @@ static Cut *collect_cuts(const RefitCuts *cuts, guint *n_out) {
     guint n = 0;
     Cut *sorted;
 
-    for (guint l = 0; l < cuts->n_lists; l++)
+    for (guint l = 0; l < cuts->n_lists; l++) {
+        g_assert(cuts->lists[l] != NULL);
         n_items += cuts->lists[l]->n;
+    }
     sorted = g_new(Cut, 2 * (gsize)n_items);
     for (guint l = 0; l < cuts->n_lists; l++) {
         guint position = 0;
@@ -268,6 +270,7 @@ void refit_cuts_init(RefitCuts *cuts, const RefitHolding *a, const RefitHolding 
     if (cuts->n_lists == 1 && b->n_pieces > 0) {
         const RefitIntervalList *only = cuts->lists[0];
 
+        g_assert(only != NULL);
         cuts->n_groups = 1;
         cuts->groups = g_new(RefitIntervalList *, 1);
         cuts->groups[0] = refit_interval_list_slice(only, 0, only->extent);

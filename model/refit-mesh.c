@@ -203,17 +203,18 @@ static RefitPlacement placement_normal(const RefitPlacement *placements, guint n
 gboolean refit_sharding_add(RefitSharding *sharding, RefitMesh *mesh,
                             const RefitPlacement *placements, GError **error) {
     g_autoptr(RefitMesh) owned = mesh;
-    Part part;
+    Part *part;
 
     for (guint a = 0; a < mesh->n_axes; a++) {
         if (!check_placement(mesh, placements, a, error))
             return FALSE;
     }
-    part.placements = g_new(RefitPlacement, mesh->n_axes);
+    g_array_set_size(sharding->parts, sharding->parts->len + 1);
+    part = &g_array_index(sharding->parts, Part, sharding->parts->len - 1);
+    part->placements = g_new(RefitPlacement, mesh->n_axes);
     for (guint a = 0; a < mesh->n_axes; a++)
-        part.placements[a] = placement_normal(placements, mesh->n_axes, a);
-    part.mesh = g_steal_pointer(&owned);
-    g_array_append_val(sharding->parts, part);
+        part->placements[a] = placement_normal(placements, mesh->n_axes, a);
+    part->mesh = g_steal_pointer(&owned);
     return TRUE;
 }
 

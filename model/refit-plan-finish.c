@@ -105,8 +105,11 @@ static guint count_rounds(const RefitMeeting *meetings, guint n, guint n_ranks, 
     g_autofree guint *received = g_new0(guint, n_ranks);
     guint n_rounds = 0;
     for (guint i = 0; i < n; i++) {
-        guint before = MAX(sent[meetings[i].src]++, received[meetings[i].dst]++);
-        rounds[i] = before / (REFIT_STEP_OPERATIONS / 2); /* half to send, half to receive */
+        guint *out = &sent[meetings[i].src], *in = &received[meetings[i].dst];
+        rounds[i] =
+            MAX(*out, *in) / (REFIT_STEP_OPERATIONS / 2); /* half to send, half to receive */
+        ++*out;
+        ++*in;
         n_rounds = MAX(n_rounds, rounds[i] + 1);
     }
     return n_rounds;

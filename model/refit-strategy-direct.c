@@ -16,6 +16,7 @@ static guint pick_holder(const RefitTopology *topology, const RefitCell *cell, g
     guint needer = cell->needers[index];
     guint domain = refit_topology_domain_of(topology, needer);
 
+    g_assert(cell->n_holders > 0); /* the problem refuses tensors that nobody holds */
     if (refit_ranks_contain(cell->holders, cell->n_holders, needer))
         return needer;
     for (guint h = 0; h < cell->n_holders; h++) {

@@ -17,8 +17,6 @@
 
 #include "refit-strategy-private.h"
 
-#include <stdlib.h>
-
 /* Merging buckets keeps the number of messages in hand; each still costs its own fixed time. */
 #define MAX_BATCHES 32
 
@@ -44,12 +42,6 @@ typedef struct {
     guint n_channels;
     guint64 *channel_bytes; /* dealt so far, per (stage, channel) */
 } Gather;
-
-static int compare_ranks(const void *left, const void *right) {
-    guint a = *(const guint *)left, b = *(const guint *)right;
-
-    return a < b ? -1 : a > b;
-}
 
 /*
  * Ring over `ranks`, domain after domain, each domain's ranks rotated so that the ring leaves it at
@@ -158,7 +150,7 @@ static void gather_in_stage(const Gather *self, guint class_index, guint region,
 
         for (guint i = 0; i < n; i++)
             block[i] = self->ranks[positions[first + i]];
-        qsort(block, n, sizeof *block, compare_ranks);
+        refit_ranks_sort(block, n);
         ring_order(self->topology, block, n, channel, order);
         while (start < n && order[start] != self->ranks[from])
             start++;
@@ -310,7 +302,7 @@ static void oblige(const Gather *self, guint class_index) {
     g_autoptr(GArray) receivers = g_array_new(FALSE, FALSE, sizeof(guint));
     g_autofree guint *sources = g_memdup2(self->ranks, self->n_positions * sizeof(guint));
 
-    qsort(sources, self->n_positions, sizeof(guint), compare_ranks);
+    refit_ranks_sort(sources, self->n_positions);
     for (guint i = 0; i < self->everyone->len; i++) {
         guint rank = g_array_index(self->everyone, guint, i);
         if (rank != self->ranks[0])
@@ -331,22 +323,18 @@ static void clear(Gather *self) {
 }
 
 static GArray *list_everyone(const RefitCase *refit_case) {
-    g_autoptr(GArray) all = g_array_new(FALSE, FALSE, sizeof(guint));
-    guint n = 0;
+    GArray *all = g_array_new(FALSE, FALSE, sizeof(guint));
+    guint *ranks;
 
     g_array_append_vals(all, refit_layout_ranks(refit_case->source),
                         refit_layout_n_ranks(refit_case->source));
     for (guint d = 0; d < refit_case->n_destinations; d++)
         g_array_append_vals(all, refit_layout_ranks(refit_case->destinations[d]),
                             refit_layout_n_ranks(refit_case->destinations[d]));
-    g_array_sort(all, compare_ranks);
-    for (guint i = 0; i < all->len; i++) {
-        guint rank = g_array_index(all, guint, i);
-        if (n == 0 || g_array_index(all, guint, n - 1) != rank)
-            g_array_index(all, guint, n++) = rank;
-    }
-    g_array_set_size(all, n);
-    return g_steal_pointer(&all);
+    ranks = (guint *)(gpointer)all->data;
+    refit_ranks_sort(ranks, all->len);
+    g_array_set_size(all, refit_ranks_drop_repeats(ranks, all->len));
+    return all;
 }
 
 /* The whole tensor cut by who holds what on the source side; NULL when some of it is held nowhere.

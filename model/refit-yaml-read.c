@@ -273,7 +273,8 @@ static gboolean read_event(Reader *reader, const yaml_event_t *event, GError **e
         return read_alias(reader, event, error);
     case YAML_SEQUENCE_END_EVENT:
     case YAML_MAPPING_END_EVENT:
-        /* Above the root of a value given with --set lies the document it goes to */
+        /* Above the root of a value given with --set lies the document it goes to. */
+        g_assert(reader->open != NULL);
         reader->open = reader->open == reader->root ? NULL : reader->open->parent;
         return TRUE;
     case YAML_NO_EVENT:

@@ -40,6 +40,7 @@ RefitNode *refit_yaml_node_new(RefitDoc *doc, RefitNode *parent, const char *key
 }
 
 void refit_yaml_node_set_kind(RefitNode *node, RefitNodeKind kind) {
+    g_assert(node != NULL);
     node->kind = kind;
     if (kind != REFIT_NODE_SCALAR) {
         node->children = g_ptr_array_new();

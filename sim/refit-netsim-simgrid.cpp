@@ -220,7 +220,8 @@ class Simulation {
         auto flow = s4u::Comm::sendto_init();
 
         lead_s_[item] = times_[item].start_s - now_s();
-        flow->set_payload_size(static_cast<uint64_t>(std::max(what.bytes * scale_, 1.0) + 0.5));
+        flow->set_payload_size(
+            static_cast<uint64_t>(std::llround(std::max(what.bytes * scale_, 1.0))));
         flow->set_data(reinterpret_cast<void *>(static_cast<guintptr>(item)));
         flows_[item] = flow;
         flow->set_source(hosts_[what.src])->set_destination(hosts_[what.dst]); /* starts it */
