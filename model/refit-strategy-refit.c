@@ -24,6 +24,7 @@
 #include "refit-bound.h"
 #include "refit-strategy-private.h"
 
+#define NOT_A_REGION G_MAXUINT
 #define MAX_GROUP 8 /* domains that relay to each other */
 /*
  * Sources busy for more than the first share of the bound get relays and are planned to the second:
@@ -45,6 +46,7 @@ typedef struct {
     guint64 stripe_bytes;     /* parts are not cut below this; dealt to the least loaded NIC */
     GArray *arrivals;         /* Arrival: domains that must bring in the current cell */
     GArray *takers;           /* guint: of the current cell, arrival after arrival */
+    GArray *cuts;             /* Cut: stripes of the current cell; domains mostly cut alike */
 } Planner;
 
 typedef struct {
@@ -54,14 +56,25 @@ typedef struct {
     guint first_taker; /* index into takers: stripe i is brought in by takers[first_taker + i] */
 } Arrival;
 
-/* A stripe cut for a group of domains: A = what all get, then one slice per domain. */
+/* A part of the current cell that moves: its number in the plan, and bytes of one member. */
 typedef struct {
-    const RefitRegion *stripe;
-    guint dim;
+    guint region;
+    guint64 bytes;
+} Part;
+
+/*
+ * A stripe of the current cell, cut for a group of domains: `direct` is what the source sends to
+ * each domain, a part for all (A) and the domain's slice; `slices` are passed on.
+ */
+typedef struct {
+    RefitRegion stripe; /* owned */
+    Part whole;
+    guint dim;      /* that is cut */
     guint64 extent; /* of that dim */
-    guint64 slice;  /* positions per slice; 0: not cut */
-    guint n_slices;
-} Relay;
+    guint64 slice;  /* its positions per slice; 0: not cut */
+    guint n_slices; /* one per domain; 0: none yet */
+    Part direct[MAX_GROUP], slices[MAX_GROUP];
+} Cut;
 
 static guint least_sent(const Planner *self, const RefitCell *cell) {
     guint best = cell->holders[0];
@@ -124,54 +137,33 @@ static guint count_stripes(const RefitClass *klass, const RefitCell *cell, guint
     return n;
 }
 
-/*
- * Slices for `n_domains` so that each leaves out `share` of the stripe. None when they would be
- * smaller than a stripe may be, or of a type whose bytes must not be cut: such a stripe is passed
- * on whole, from domain to domain.
- */
-static Relay cut_for_relay(const Planner *self, const RefitClass *klass, const RefitRegion *stripe,
-                           guint n_domains, double share) {
-    Relay relay = {.stripe = stripe, .n_slices = n_domains};
-    guint64 volume = refit_region_volume(stripe);
-
-    if (n_domains < 2 || !(share > 0) || stripe->n_dims == 0 ||
-        refit_dtype_bits(klass->dtype) % 8 != 0)
-        return relay;
-    for (guint d = 1; d < stripe->n_dims; d++)
-        if (stripe->dims[d]->extent > stripe->dims[relay.dim]->extent)
-            relay.dim = d;
-    relay.extent = stripe->dims[relay.dim]->extent;
-    relay.slice = MIN((guint64)(share * (double)relay.extent / (n_domains - 1)) + 1,
-                      relay.extent / n_domains);
-    if (refit_class_bytes(klass, volume / relay.extent * relay.slice) < self->stripe_bytes)
-        relay.slice = 0;
-    return relay;
-}
-
-static guint64 relay_all_end(const Relay *relay) {
-    return relay->extent - relay->slice * relay->n_slices;
+static Part new_part(const Planner *self, const RefitClass *klass, const RefitRegion *region) {
+    return (Part){refit_plan_builder_region(self->builder, region),
+                  refit_class_bytes(klass, refit_region_volume(region))};
 }
 
 /* The stripe with its cut dim replaced; takes ownership of `list`. */
-static RefitRegion with_cut_dim(const Relay *relay, RefitIntervalList *list) {
-    RefitRegion region = refit_region_copy(relay->stripe);
+static Part cut_part(const Planner *self, const RefitClass *klass, const Cut *cut,
+                     RefitIntervalList *list) {
+    g_auto(RefitRegion) region = refit_region_copy(&cut->stripe);
 
-    refit_interval_list_unref(region.dims[relay->dim]);
-    region.dims[relay->dim] = list;
-    return region;
+    refit_interval_list_unref(region.dims[cut->dim]);
+    region.dims[cut->dim] = list;
+    return new_part(self, klass, &region);
 }
 
-static RefitIntervalList *slice_list(const Relay *relay, guint index) {
-    guint64 from = relay_all_end(relay) + relay->slice * index;
+static RefitIntervalList *slice_list(const Cut *cut, guint index) {
+    guint64 from = cut->extent - cut->slice * (cut->n_slices - index);
 
-    return refit_interval_list_slice(relay->stripe->dims[relay->dim], from, from + relay->slice);
+    return refit_interval_list_slice(cut->stripe.dims[cut->dim], from, from + cut->slice);
 }
 
-/* What a source sends to domain `index`: the part for all and its own slice. */
-static RefitRegion direct_region(const Relay *relay, guint index) {
-    const RefitIntervalList *whole = relay->stripe->dims[relay->dim];
-    g_autoptr(RefitIntervalList) all = refit_interval_list_slice(whole, 0, relay_all_end(relay));
-    g_autoptr(RefitIntervalList) own = slice_list(relay, index);
+/* What a source sends to domain `index`: the part for all and the domain's slice. */
+static RefitIntervalList *direct_list(const Cut *cut, guint index) {
+    const RefitIntervalList *whole = cut->stripe.dims[cut->dim];
+    g_autoptr(RefitIntervalList) all =
+        refit_interval_list_slice(whole, 0, cut->extent - cut->slice * cut->n_slices);
+    g_autoptr(RefitIntervalList) own = slice_list(cut, index);
     g_autofree RefitInterval *items = g_new(RefitInterval, (gsize)all->n + own->n);
     RefitIntervalList *both;
 
@@ -183,66 +175,118 @@ static RefitRegion direct_region(const Relay *relay, guint index) {
     }
     both = refit_interval_list_new(items, all->n + own->n, NULL);
     g_assert(both != NULL); /* two parts of one list cannot overlap */
-    return with_cut_dim(relay, both);
+    return both;
+}
+
+/*
+ * Slices for `n_domains` so that each leaves out `share` of the stripe. None when they would be
+ * smaller than a stripe may be, or of a type whose bytes must not be cut: such a stripe is passed
+ * on whole, from domain to domain.
+ */
+static void cut_for_relay(const Planner *self, const RefitClass *klass, Cut *cut, guint n_domains,
+                          double share) {
+    guint64 slice = 0;
+
+    if (n_domains > 1 && share > 0 && cut->extent > 0) {
+        slice = MIN((guint64)(share * (double)cut->extent / (n_domains - 1)) + 1,
+                    cut->extent / n_domains);
+        if (cut->whole.bytes / cut->extent * slice < self->stripe_bytes)
+            slice = 0;
+    }
+    if (cut->n_slices == n_domains && cut->slice == slice)
+        return;
+    cut->n_slices = n_domains;
+    cut->slice = slice;
+    for (guint i = 0; slice > 0 && i < n_domains; i++) {
+        cut->direct[i] = cut_part(self, klass, cut, direct_list(cut, i));
+        cut->slices[i] = cut_part(self, klass, cut, slice_list(cut, i));
+    }
+}
+
+/* Registered when it is first moved whole, so that the plan has no unused regions. */
+static const Part *whole_stripe(const Planner *self, Cut *cut) {
+    if (cut->whole.region == NOT_A_REGION)
+        cut->whole.region = refit_plan_builder_region(self->builder, &cut->stripe);
+    return &cut->whole;
+}
+
+static void clear_cut(gpointer data) {
+    refit_region_clear(&((Cut *)data)->stripe);
+}
+
+/* The current cell in `n` stripes. */
+static Cut *cut_cell(Planner *self, const RefitClass *klass, const RefitCell *cell, guint n) {
+    if (self->cuts->len != n) {
+        g_array_set_size(self->cuts, 0);
+        g_array_set_size(self->cuts, n);
+        for (guint i = 0; i < n; i++) {
+            Cut *cut = &g_array_index(self->cuts, Cut, i);
+
+            *cut = (Cut){.stripe = refit_region_stripe(&cell->region, n, i)};
+            if (refit_region_is_empty(&cut->stripe))
+                continue;
+            cut->whole =
+                (Part){NOT_A_REGION, refit_class_bytes(klass, refit_region_volume(&cut->stripe))};
+            for (guint d = 1; d < cut->stripe.n_dims; d++)
+                if (cut->stripe.dims[d]->extent > cut->stripe.dims[cut->dim]->extent)
+                    cut->dim = d;
+            if (cut->stripe.n_dims > 0 && refit_dtype_bits(klass->dtype) % 8 == 0)
+                cut->extent = cut->stripe.dims[cut->dim]->extent;
+        }
+    }
+    return (Cut *)(gpointer)self->cuts->data;
 }
 
 /* ---- transfers ---- */
 
-static guint bring(Planner *self, guint class_index, const RefitRegion *region, guint sender,
-                   guint taker, const guint *dep) {
-    const RefitClass *klass = &self->problem->classes[class_index];
-    guint64 bytes = refit_class_bytes(klass, refit_region_volume(region)) * klass->n_members;
+static guint bring(Planner *self, guint class_index, const Part *part, guint sender, guint taker,
+                   const guint *dep) {
+    guint64 bytes = part->bytes * self->problem->classes[class_index].n_members;
 
     self->sent[sender] += bytes;
     self->received[taker] += bytes;
-    return refit_plan_builder_add(self->builder, class_index,
-                                  refit_plan_builder_region(self->builder, region), sender, taker,
+    return refit_plan_builder_add(self->builder, class_index, part->region, sender, taker,
                                   dep != NULL ? self->relay_stage : self->network_stage,
                                   REFIT_LANDING_HOME, dep, dep != NULL ? 1 : 0);
 }
 
 /* Stripe `index` into the `n` domains of a group, and from their takers to the other needers. */
-static void bring_stripe(Planner *self, guint class_index, const RefitCell *cell,
-                         const RefitRegion *stripe, guint index, const Arrival *group, guint n) {
-    const RefitClass *klass = &self->problem->classes[class_index];
+static void bring_stripe(Planner *self, guint class_index, const RefitCell *cell, Cut *cut,
+                         guint index, const Arrival *group, guint n) {
     const guint *takers = (const guint *)(gpointer)self->takers->data;
     /* handles[i][h]: the transfer by which domain i got a slice in hop h; 0 from the source. */
     guint handles[MAX_GROUP][MAX_GROUP];
-    guint first_sender = least_sent(self, cell);
-    Relay relay = cut_for_relay(self, klass, stripe, n, self->relayed[first_sender]);
-    guint n_hops = relay.slice > 0 ? n : 1;
-    guint region = 0;
+    guint n_hops;
 
+    cut_for_relay(self, &self->problem->classes[class_index], cut, n,
+                  self->relayed[least_sent(self, cell)]);
+    n_hops = cut->slice > 0 ? n : 1;
     for (guint i = 0; i < n; i++) {
-        g_auto(RefitRegion) part =
-            relay.slice > 0 ? direct_region(&relay, i) : refit_region_copy(stripe);
-        gboolean pass_on = relay.slice == 0 && i > 0;
+        gboolean pass_on = cut->slice == 0 && i > 0;
 
         handles[i][0] =
-            bring(self, class_index, &part,
+            bring(self, class_index, cut->slice > 0 ? &cut->direct[i] : whole_stripe(self, cut),
                   pass_on ? takers[group[i - 1].first_taker + index] : least_sent(self, cell),
                   takers[group[i].first_taker + index], pass_on ? handles[i - 1] : NULL);
     }
     for (guint hop = 1; hop < n_hops; hop++) {
         for (guint i = 0; i < n; i++) {
             guint before = (i + n - 1) % n;
-            g_auto(RefitRegion) part = with_cut_dim(&relay, slice_list(&relay, (i + n - hop) % n));
 
             handles[i][hop] =
-                bring(self, class_index, &part, takers[group[before].first_taker + index],
+                bring(self, class_index, &cut->slices[(i + n - hop) % n],
+                      takers[group[before].first_taker + index],
                       takers[group[i].first_taker + index], &handles[before][hop - 1]);
         }
     }
-    if (group[0].n_ranks > 1 || n > 1)
-        region = refit_plan_builder_region(self->builder, stripe);
     for (guint i = 0; i < n; i++) {
         guint taker = takers[group[i].first_taker + index];
 
         for (guint r = 0; r < group[i].n_ranks; r++)
             if (group[i].ranks[r] != taker)
-                refit_plan_builder_add(self->builder, class_index, region, taker, group[i].ranks[r],
-                                       self->exchange_stage, REFIT_LANDING_HOME, handles[i],
-                                       n_hops);
+                refit_plan_builder_add(self->builder, class_index, whole_stripe(self, cut)->region,
+                                       taker, group[i].ranks[r], self->exchange_stage,
+                                       REFIT_LANDING_HOME, handles[i], n_hops);
     }
 }
 
@@ -324,20 +368,20 @@ static guint group_size(const Planner *self, const RefitCell *cell, guint from) 
 static void add_cell(Planner *self, guint class_index, const RefitCell *cell, guint turn) {
     const RefitClass *klass = &self->problem->classes[class_index];
     guint n;
+    Cut *cuts;
 
     list_arrivals(self, class_index, cell, turn, TRUE);
+    g_array_set_size(self->cuts, 0);
     for (guint a = 0; a < self->arrivals->len; a++)
         choose_takers(self, klass, cell, &g_array_index(self->arrivals, Arrival, a));
     for (guint a = 0; a < self->arrivals->len; a += n) {
         const Arrival *group = &g_array_index(self->arrivals, Arrival, a);
 
         n = group_size(self, cell, a);
-        for (guint i = 0; i < group->n_stripes; i++) {
-            g_auto(RefitRegion) stripe = refit_region_stripe(&cell->region, group->n_stripes, i);
-
-            if (!refit_region_is_empty(&stripe))
-                bring_stripe(self, class_index, cell, &stripe, i, group, n);
-        }
+        cuts = cut_cell(self, klass, cell, group->n_stripes);
+        for (guint i = 0; i < group->n_stripes; i++)
+            if (!refit_region_is_empty(&cuts[i].stripe))
+                bring_stripe(self, class_index, cell, &cuts[i], i, group, n);
     }
 }
 
@@ -415,6 +459,7 @@ static gboolean build(RefitPlanBuilder *builder, const RefitProblem *problem, GE
     g_autofree double *relayed = g_new0(double, problem->n_ranks);
     g_autoptr(GArray) arrivals = g_array_new(FALSE, FALSE, sizeof(Arrival));
     g_autoptr(GArray) takers = g_array_new(FALSE, FALSE, sizeof(guint));
+    g_autoptr(GArray) cuts = g_array_new(FALSE, TRUE, sizeof(Cut));
     Planner self = {
         .builder = builder,
         .problem = problem,
@@ -425,10 +470,12 @@ static gboolean build(RefitPlanBuilder *builder, const RefitProblem *problem, GE
         .stripe_bytes = (guint64)refit_case->profile->stripe_bytes.value,
         .arrivals = arrivals,
         .takers = takers,
+        .cuts = cuts,
     };
     guint turn = 0;
     RefitBound bound;
 
+    g_array_set_clear_func(cuts, clear_cut);
     if (!refit_bound_compute(problem, &bound, error))
         return FALSE;
     find_relayed_shares(&self, bound.time_s * refit_case->topology->nic_bandwidth.value);
