@@ -3,11 +3,13 @@
  * full, then buckets of full tensors are broadcast to all ranks of both sides, and each destination
  * rank installs its part. Per bucket:
  *
- *   1. pipeline broadcast: the owning stage sends its shards to the same-position ranks of all
- * other stages, in a chain over the stages                receives (PP-1)/PP x (We/EP + Wd/TP)
- *   2. gather: within a stage, each shard travels a ring over the ranks that hold the other shards
- *                                                        receives (n-1)/n x W of n shards
- *   3. broadcast: one chain from the first source rank over all ranks, domain by domain; W each
+ *   step                 route                                             each rank receives
+ *   pipeline broadcast   from the owning stage in a chain over the         (PP-1)/PP x
+ *                        same-position ranks of all other stages           (We/EP + Wd/TP)
+ *   gather               each shard in a ring over the ranks of a          (n-1)/n of what n
+ *                        stage that hold the other shards                  ranks hold together
+ *   broadcast            one chain from the first source rank over         W
+ *                        all ranks, domain by domain
  *
  * Rings and chains are rotated per channel as collective libraries do: channel j leaves a domain at
  * its j-th GPU and enters the next at the one after, so that all NICs of a domain carry a share and
@@ -99,8 +101,7 @@ static void add_hop(const Gather *self, guint class_index, guint region, guint s
                                        dep == HELD ? 0 : 1);
 }
 
-/* Step 1. `state`: per position NOT_HELD, HELD or the handle of the transfer that brought the cell.
- */
+/* `state`: per position NOT_HELD, HELD or the handle of the transfer that brought the cell. */
 static void broadcast_over_stages(const Gather *self, guint class_index, guint region,
                                   const RefitCell *cell, guint *state) {
     guint home = refit_layout_stage_of(self->problem->refit_case->source,
@@ -127,7 +128,7 @@ static void broadcast_over_stages(const Gather *self, guint class_index, guint r
 }
 
 /*
- * Step 2 in one stage. The R ranks that have the cell each serve one of R equal blocks of the
+ * The gather in one stage. The R ranks that have the cell each serve one of R equal blocks of the
  * stage's positions; tensor- and expert-parallel groups are such blocks because those axes vary
  * fastest.
  */
@@ -168,8 +169,8 @@ static void gather_in_stage(const Gather *self, guint class_index, guint region,
 /* ---- all ranks: the broadcast ---- */
 
 /*
- * Step 3. `root_deps`: transfers that completed the tensor on the root. The root's own need, when
- * it is a destination too, is a local copy out of the assembled tensor.
+ * The broadcast. `root_deps`: transfers that completed the tensor on the root. The root's own need,
+ * when it is a destination too, is a local copy out of the assembled tensor.
  */
 static void broadcast_to_all(const Gather *self, guint class_index, guint channel,
                              const GArray *root_deps) {
@@ -337,8 +338,7 @@ static GArray *list_everyone(const RefitCase *refit_case) {
     return all;
 }
 
-/* The whole tensor cut by who holds what on the source side; NULL when some of it is held nowhere.
- */
+/* The whole tensor cut by who holds what; NULL when some of it is held by no source rank. */
 static RefitCells *cut_by_holders(const RefitClass *klass, guint root) {
     RefitPiece whole = {refit_region_full(klass->n_dims, klass->shape), 1, &root};
     RefitHolding need = {1, &whole};
