@@ -35,19 +35,25 @@ static void print_costs(const RefitProfile *profile) {
     cli_print_labelled("costs", "profile %s: %s", profile->name, on->len > 0 ? on->str : "all off");
 }
 
+static void print_side(const char *label, const RefitLayout *layout) {
+    g_autofree char *gpus = cli_count(refit_layout_n_ranks(layout), "GPU");
+
+    cli_print_labelled(label, "%s: %s", gpus, refit_layout_summary(layout));
+}
+
 void cli_print_case(const RefitCase *refit_case) {
     const RefitTopology *topology = refit_case->topology;
+    g_autofree char *tensors = cli_count(refit_model_n_tensors(refit_case->model), "tensor");
+    g_autofree char *gpus = cli_count(refit_topology_n_gpus(topology), "GPU");
     g_autofree char *bytes = refit_format_bytes(refit_model_bytes(refit_case->model));
 
-    cli_print_labelled("model", "%s, %s in %u tensors", refit_model_name(refit_case->model), bytes,
-                       refit_model_n_tensors(refit_case->model));
-    cli_print_labelled("from", "%u GPUs: %s", refit_layout_n_ranks(refit_case->source),
-                       refit_layout_summary(refit_case->source));
+    cli_print_labelled("model", "%s, %s in %s", refit_model_name(refit_case->model), bytes,
+                       tensors);
+    print_side("from", refit_case->source);
     for (guint d = 0; d < refit_case->n_destinations; d++)
-        cli_print_labelled("to", "%u GPUs: %s", refit_layout_n_ranks(refit_case->destinations[d]),
-                           refit_layout_summary(refit_case->destinations[d]));
-    cli_print_labelled("on", "%s, %u GPUs in NVLink domains of %u", topology->name,
-                       refit_topology_n_gpus(topology), refit_topology_gpus_per_domain(topology));
+        print_side("to", refit_case->destinations[d]);
+    cli_print_labelled("on", "%s, %s in NVLink domains of %u", topology->name, gpus,
+                       refit_topology_gpus_per_domain(topology));
     print_costs(refit_case->profile);
     if (refit_case->budget_staging_bytes > 0) {
         g_autofree char *staging = refit_format_bytes(refit_case->budget_staging_bytes);

@@ -37,6 +37,12 @@ void cli_print_table(const CliTable *table) {
     fputs(text, stdout);
 }
 
+char *cli_count(guint64 n, const char *noun) {
+    const char *ending = g_str_has_suffix(noun, "s") || g_str_has_suffix(noun, "ch") ? "es" : "s";
+
+    return g_strdup_printf("%" G_GUINT64_FORMAT " %s%s", n, noun, n == 1 ? "" : ending);
+}
+
 void cli_progress(const Cli *cli, const char *format, ...) {
     va_list arguments;
     g_autofree char *text = NULL;

@@ -123,8 +123,8 @@ static Unit choose_unit(const CliTable *table, CliMeasure measure) {
     return units[measure][i];
 }
 
-/* Three significant digits without exponent: 0.843, 11.2, 1342. */
-static char *three_digits(double value) {
+/* Three significant digits without exponent: 0.843, 11.2, 1342; `whole`: 2, not 2.00. */
+static char *three_digits(double value, gboolean whole) {
     char text[G_ASCII_DTOSTR_BUF_SIZE];
     int digits;
 
@@ -132,7 +132,7 @@ static char *three_digits(double value) {
         return g_strdup("0");
     /* The exponent after rounding: 9.999 counts as 10.0. */
     g_ascii_formatd(text, sizeof text, "%.2e", fabs(value));
-    digits = CLAMP(2 - (int)g_ascii_strtoll(strchr(text, 'e') + 1, NULL, 10), 0, 6);
+    digits = CLAMP(2 - (int)g_ascii_strtoll(strchr(text, 'e') + 1, NULL, 10), 0, whole ? 0 : 6);
     g_autofree char *format = g_strdup_printf("%%.%df", digits);
     return g_strdup(g_ascii_formatd(text, sizeof text, format, value));
 }
@@ -229,9 +229,10 @@ char *cli_table_to_string(const CliTable *table) {
         const Column *column = column_of(table, c);
         const Cell *cell = &g_array_index(table->cells, Cell, c);
         double size = column->is_measure ? units[column->measure].size : 1;
+        gboolean whole = column->is_measure && column->measure == CLI_BYTES && size <= 1;
 
         g_ptr_array_add(texts, cell->text != NULL ? g_strdup(cell->text)
-                                                  : three_digits(cell->number / size));
+                                                  : three_digits(cell->number / size, whole));
     }
     for (guint i = 0; i < texts->len; i++)
         widths[i % n_columns] = MAX(widths[i % n_columns], width_of(g_ptr_array_index(texts, i)));

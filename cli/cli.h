@@ -66,6 +66,9 @@ void cli_print(const char *format, ...) G_GNUC_PRINTF(1, 2);
 /* A line of cli_labelled(). */
 void cli_print_labelled(const char *label, const char *format, ...) G_GNUC_PRINTF(2, 3);
 void cli_print_table(const CliTable *table);
+/* "1 batch", "2 batches", "0 GPUs": the count and its noun, given in the singular. Free with
+ * g_free. */
+char *cli_count(guint64 n, const char *noun);
 /* A line of progress on stderr that the next one replaces; nothing unless cli->progress. */
 void cli_progress(const Cli *cli, const char *format, ...) G_GNUC_PRINTF(2, 3);
 void cli_progress_done(const Cli *cli);

@@ -64,17 +64,19 @@ static void print_text(const Cli *cli, const RefitPlan *plan, const RefitBound *
     g_autofree char *least = refit_format_bytes(bound->network_bytes);
     g_autofree char *needed = refit_format_bytes(plan->problem->needed_bytes);
     g_autofree char *time = refit_format_seconds(bound->time_s);
+    g_autofree char *transfers = cli_count(cli_count_transfers(plan), "transfer");
+    g_autofree char *classes = cli_count(plan->problem->n_classes, "class");
+    g_autofree char *messages = cli_count(plan->n_messages, "message");
+    g_autofree char *steps = cli_count(plan->n_steps, "step");
+    g_autofree char *batches = cli_count(plan->n_batches, "batch");
 
     cli_print("%s: %s moves %s over the network for %s needed\n", refit_case->name, plan->strategy,
               network, needed);
     cli_print_case(refit_case);
     cli_print_labelled("bound", "%s over the network, %s, limited by %s", least, time,
                        bound->limited_by);
-    cli_print_labelled("plan",
-                       "%" G_GUINT64_FORMAT " transfers of %u classes in %" G_GUINT64_FORMAT
-                       " messages, %u steps, %u batches",
-                       cli_count_transfers(plan), plan->problem->n_classes, plan->n_messages,
-                       plan->n_steps, plan->n_batches);
+    cli_print_labelled("plan", "%s of %s in %s, %s, %s", transfers, classes, messages, steps,
+                       batches);
     cli_print_labelled("digest", "%s", plan->digest);
     if (cli->options.output != NULL)
         cli_print_labelled("file", "%s", cli->options.output);

@@ -91,9 +91,13 @@ static void print_side_text(const RefitLayout *layout, const guint64 *bytes,
     }
     g_autofree char *low = refit_format_bytes(least);
     g_autofree char *high = refit_format_bytes(most);
-    cli_print("%s: %s, %u GPUs from %u\n", refit_layout_side(layout), refit_layout_summary(layout),
-              n, ranks[0]);
-    cli_print("%s to %s per GPU\n\n", low, high);
+    g_autofree char *gpus = cli_count(n, "GPU");
+    cli_print("%s: %s, %s from %u\n", refit_layout_side(layout), refit_layout_summary(layout), gpus,
+              ranks[0]);
+    if (g_str_equal(low, high))
+        cli_print("%s per GPU\n\n", low);
+    else
+        cli_print("%s to %s per GPU\n\n", low, high);
     cli_table_add_column(table, "class", "", CLI_LEFT);
     cli_table_add_column(table, "tensors", "", CLI_RIGHT);
     cli_table_add_column(table, "layouts", "", CLI_RIGHT);
@@ -234,6 +238,7 @@ int cli_show_case(Cli *cli, GError **error) {
 
         cli_print_labelled("budget", "%s", budget);
     }
-    cli_print_labelled("classes", "%u kinds of tensor", problem->n_classes);
+    g_autofree char *kinds = cli_count(problem->n_classes, "kind");
+    cli_print_labelled("classes", "%s of tensor", kinds);
     return CLI_EXIT_YES;
 }

@@ -199,16 +199,19 @@ static void print_text(const Summary *summary) {
     g_autoptr(CliTable) table = cli_table_new();
     g_autofree char *network = refit_format_bytes(summary->link_bytes[REFIT_LINK_NETWORK]);
     g_autofree char *needed = refit_format_bytes(summary->needed_bytes);
+    g_autofree char *gpus = cli_count(summary->ranks, "GPU");
+    g_autofree char *transfers = cli_count(summary->transfers, "transfer");
+    g_autofree char *classes = cli_count(summary->classes, "class");
+    g_autofree char *messages = cli_count(summary->messages, "message");
+    g_autofree char *steps = cli_count(summary->steps, "step");
+    g_autofree char *batches = cli_count(summary->batches, "batch");
 
     cli_print("%s: %s moves %s over the network for %s needed\n", summary->case_name,
               summary->strategy, network, needed);
     cli_print_labelled("model", "%s", summary->model);
-    cli_print_labelled("on", "%" G_GUINT64_FORMAT " GPUs", summary->ranks);
-    cli_print_labelled(
-        "plan",
-        "%" G_GUINT64_FORMAT " transfers for %" G_GUINT64_FORMAT " classes in %" G_GUINT64_FORMAT
-        " messages, %" G_GUINT64_FORMAT " steps, %" G_GUINT64_FORMAT " batches",
-        summary->transfers, summary->classes, summary->messages, summary->steps, summary->batches);
+    cli_print_labelled("on", "%s", gpus);
+    cli_print_labelled("plan", "%s for %s in %s, %s, %s", transfers, classes, messages, steps,
+                       batches);
     cli_print_labelled("digest", "%s", summary->digest);
     cli_print("\n");
     cli_table_add_column(table, "stage", "", CLI_LEFT);

@@ -61,9 +61,10 @@ static void print_model_text(const RefitModel *model, const RoleSum sums[REFIT_N
                              guint64 mtp_parameters) {
     g_autoptr(CliTable) table = cli_table_new();
     g_autofree char *bytes = refit_format_bytes(refit_model_bytes(model));
+    g_autofree char *parameters = cli_count(refit_model_parameters(model), "parameter");
+    g_autofree char *tensors = cli_count(refit_model_n_tensors(model), "tensor");
 
-    cli_print("%s: %" G_GUINT64_FORMAT " parameters, %s in %u tensors\n", refit_model_name(model),
-              refit_model_parameters(model), bytes, refit_model_n_tensors(model));
+    cli_print("%s: %s, %s in %s\n", refit_model_name(model), parameters, bytes, tensors);
     if (refit_model_n_experts(model) > 0)
         cli_print_labelled("layers", "%u, those with experts have %u routed ones each",
                            refit_model_n_layers(model), refit_model_n_experts(model));
@@ -263,10 +264,12 @@ static int show_topology(Cli *cli, GError **error) {
         cli_print_json(json);
         return CLI_EXIT_YES;
     }
-    cli_print("%s: %u GPUs in %u nodes, %u NVLink domains of %u GPUs, %u rails\n", topology->name,
-              refit_topology_n_gpus(topology), topology->n_nodes,
-              refit_topology_n_domains(topology), refit_topology_gpus_per_domain(topology),
-              topology->rails);
+    g_autofree char *gpus = cli_count(refit_topology_n_gpus(topology), "GPU");
+    g_autofree char *nodes = cli_count(topology->n_nodes, "node");
+    g_autofree char *domains = cli_count(refit_topology_n_domains(topology), "NVLink domain");
+    g_autofree char *size = cli_count(refit_topology_gpus_per_domain(topology), "GPU");
+    g_autofree char *rails = cli_count(topology->rails, "rail");
+    cli_print("%s: %s in %s, %s of %s, %s\n", topology->name, gpus, nodes, domains, size, rails);
     cli_print_labelled("line", "%s", line);
     print_quantities(quantities, G_N_ELEMENTS(quantities));
     return CLI_EXIT_YES;
@@ -322,8 +325,10 @@ static int show_profile(Cli *cli, GError **error) {
         cli_print_json(json);
         return CLI_EXIT_YES;
     }
-    cli_print("%s: software costs; %u stage lanes, %u slices, %u batches\n", profile->name,
-              profile->stage_lanes, profile->slices, profile->batches);
+    g_autofree char *lanes = cli_count(profile->stage_lanes, "stage lane");
+    g_autofree char *slices = cli_count(profile->slices, "slice");
+    g_autofree char *batches = cli_count(profile->batches, "batch");
+    cli_print("%s: software costs; %s, %s, %s\n", profile->name, lanes, slices, batches);
     print_quantities(quantities, G_N_ELEMENTS(quantities));
     return CLI_EXIT_YES;
 }

@@ -19,7 +19,8 @@ static const CliCommand commands[] = {
         .summary = "all strategies on one case, side by side with the bound",
         .help = "Plans and simulates every strategy; shows times and bytes next to the bound\n"
                 "that no plan can beat. CASE is a shipped name (`refit show case` lists them) or\n"
-                "a file: a text with a / or ending in .yaml, .yml or .json.\n\n"
+                "a file: a text with a / or ending in .yaml, .yml or .json. Says which strategies\n"
+                "meet a time budget; the exit code does not depend on it.\n\n"
                 "  refit compare deepseek-v3-h100\n"
                 "  refit compare my-case.yaml --set topology.nic_bandwidth=100GBps --json\n",
         .options = CLI_OPTION_SET | CLI_OPTION_JSON | CLI_OPTION_TIMINGS,
@@ -316,6 +317,15 @@ static char **command_first(char **argv) {
     return (char **)g_ptr_array_free(g_steal_pointer(&arguments), FALSE);
 }
 
+/* `help COMMAND ...` becomes `COMMAND --help`. */
+static void help_first(char ***arguments) {
+    const char *asked[] = {(*arguments)[1], "--help", NULL};
+    char **turned = g_strdupv((char **)asked);
+
+    g_strfreev(*arguments);
+    *arguments = turned;
+}
+
 int main(int argc, char **argv) {
     const CliCommand *command;
     const char *nearest = NULL;
@@ -327,6 +337,10 @@ int main(int argc, char **argv) {
     if (name == NULL) {
         print_overview(stderr);
         return CLI_EXIT_USAGE;
+    }
+    if (g_str_equal(name, "help") && arguments[1] != NULL && arguments[1][0] != '-') {
+        help_first(&arguments);
+        name = arguments[0];
     }
     if (g_str_equal(name, "--help") || g_str_equal(name, "-h") || g_str_equal(name, "help")) {
         print_overview(stdout);

@@ -9,12 +9,18 @@
 
 #include <string.h>
 
-/* Ranks that alone hold some bytes that must leave them. */
+/* Ranks, or domains, that alone hold some bytes that must leave them. */
 typedef struct {
     guint n;
-    const guint *ranks; /* borrowed from the problem */
+    const guint *members; /* ascending; borrowed, or owned by Limits.domain_lists */
     guint64 bytes;
 } HolderSet;
+
+/* Sets in the order they were met. */
+typedef struct {
+    GHashTable *known; /* HolderSet -> itself */
+    GPtrArray *order;  /* HolderSet, owned */
+} HolderSets;
 
 typedef struct {
     const RefitProblem *problem;
@@ -22,12 +28,12 @@ typedef struct {
     guint64 *domain_bytes; /* must enter the domain */
     guint64 *need_bytes;   /* per rank: needed */
     guint64 *away_bytes;   /* per rank: needed and not held by itself */
-    gboolean *may_send;    /* per rank: holds or receives something */
     guint *holds_stamp;    /* per domain: number of the last cell with a holder there */
     guint *needs_stamp;    /* per domain: number of the last cell with a needer there */
     guint *rank_stamp;     /* per rank: number of the last cell it holds */
-    GHashTable *sets;      /* HolderSet -> itself */
-    GArray *set_order;     /* HolderSet *, in the order they were met */
+    HolderSets ranks, domains;
+    GPtrArray *domain_lists; /* owned lists of domains */
+    GArray *scratch;         /* guint: domains of the current cell's holders */
     guint64 network_bytes;
 } Limits;
 
@@ -35,41 +41,60 @@ static guint holder_set_hash(gconstpointer key) {
     const HolderSet *set = key;
     guint hash = set->n;
     for (guint i = 0; i < set->n; i++)
-        hash = (hash ^ set->ranks[i]) * 0x9e3779b1u;
+        hash = (hash ^ set->members[i]) * 0x9e3779b1u;
     return hash;
 }
 
 static gboolean holder_set_equal(gconstpointer a, gconstpointer b) {
     const HolderSet *left = a, *right = b;
     return left->n == right->n &&
-           (left->ranks == right->ranks ||
-            memcmp(left->ranks, right->ranks, left->n * sizeof *left->ranks) == 0);
+           (left->members == right->members ||
+            memcmp(left->members, right->members, left->n * sizeof *left->members) == 0);
 }
 
-static HolderSet *find_set(Limits *limits, const RefitCell *cell) {
-    HolderSet key = {cell->n_holders, cell->holders, 0};
-    HolderSet *set = g_hash_table_lookup(limits->sets, &key);
-    if (set == NULL) {
-        set = g_memdup2(&key, sizeof key);
-        g_hash_table_add(limits->sets, set);
-        g_array_append_val(limits->set_order, set);
+static HolderSets new_sets(void) {
+    return (HolderSets){g_hash_table_new(holder_set_hash, holder_set_equal),
+                        g_ptr_array_new_with_free_func(g_free)};
+}
+
+static void clear_sets(HolderSets *sets) {
+    g_hash_table_unref(sets->known);
+    g_ptr_array_unref(sets->order);
+}
+
+/* `owner`: NULL when `members` outlives the sets, else it keeps the copy that a new set needs. */
+static void add_to_set(HolderSets *sets, const guint *members, guint n, guint64 bytes,
+                       GPtrArray *owner) {
+    HolderSet key = {n, members, bytes};
+    HolderSet *set = g_hash_table_lookup(sets->known, &key);
+    if (set != NULL) {
+        set->bytes += bytes;
+        return;
     }
-    return set;
+    if (owner != NULL) {
+        key.members = g_memdup2(members, n * sizeof *members);
+        g_ptr_array_add(owner, (gpointer)key.members);
+    }
+    set = g_memdup2(&key, sizeof key);
+    g_ptr_array_add(sets->order, set);
+    g_hash_table_add(sets->known, set);
 }
 
 static gboolean count_cell(Limits *limits, const RefitCell *cell, guint stamp, guint64 bytes,
                            GError **error) {
+    g_array_set_size(limits->scratch, 0);
     for (guint i = 0; i < cell->n_holders; i++) {
         guint rank = cell->holders[i];
+        guint domain = refit_topology_domain_of(limits->topology, rank);
         limits->rank_stamp[rank] = stamp;
-        limits->may_send[rank] = TRUE;
-        limits->holds_stamp[refit_topology_domain_of(limits->topology, rank)] = stamp;
+        if (limits->holds_stamp[domain] != stamp)
+            g_array_append_val(limits->scratch, domain);
+        limits->holds_stamp[domain] = stamp;
     }
     gboolean leaves = FALSE;
     for (guint i = 0; i < cell->n_needers; i++) {
         guint rank = cell->needers[i];
         guint domain = refit_topology_domain_of(limits->topology, rank);
-        limits->may_send[rank] = TRUE;
         limits->need_bytes[rank] += bytes;
         if (limits->rank_stamp[rank] != stamp)
             limits->away_bytes[rank] += bytes;
@@ -82,8 +107,11 @@ static gboolean count_cell(Limits *limits, const RefitCell *cell, guint stamp, g
                                &limits->network_bytes, error))
             return FALSE;
     }
-    if (leaves)
-        find_set(limits, cell)->bytes += bytes;
+    if (leaves) {
+        add_to_set(&limits->ranks, cell->holders, cell->n_holders, bytes, NULL);
+        add_to_set(&limits->domains, (const guint *)(gpointer)limits->scratch->data,
+                   limits->scratch->len, bytes, limits->domain_lists);
+    }
     return TRUE;
 }
 
@@ -107,25 +135,48 @@ static double seconds(guint64 bytes, double bytes_per_s) {
     return bytes == 0 ? 0 : (double)bytes / bytes_per_s;
 }
 
+/* GPUs of a domain; the last one may be short. */
+static guint domain_size(const RefitTopology *topology, guint domain) {
+    guint full = refit_topology_gpus_per_domain(topology);
+    return MIN(full, refit_topology_n_gpus(topology) - domain * full);
+}
+
+/*
+ * Bytes leave a set of domains by the NICs of all their GPUs, because holders can pass them to
+ * their neighbours first; and a set of ranks by NIC and NVLink together.
+ */
+static double egress(const Limits *limits) {
+    const RefitTopology *topology = limits->topology;
+    double nic = topology->nic_bandwidth.value;
+    double least = seconds(limits->network_bytes, refit_topology_n_gpus(topology) * nic);
+    for (guint i = 0; i < limits->domains.order->len; i++) {
+        const HolderSet *set = g_ptr_array_index(limits->domains.order, i);
+        guint n_gpus = 0;
+        for (guint d = 0; d < set->n; d++)
+            n_gpus += domain_size(topology, set->members[d]);
+        least = MAX(least, seconds(set->bytes, n_gpus * nic));
+    }
+    for (guint i = 0; i < limits->ranks.order->len; i++) {
+        const HolderSet *set = g_ptr_array_index(limits->ranks.order, i);
+        least = MAX(least, seconds(set->bytes, set->n * (nic + topology->nvlink_bandwidth.value)));
+    }
+    return least;
+}
+
 static void evaluate(const Limits *limits, RefitBound *bound) {
     const RefitTopology *topology = limits->topology;
     double nic = topology->nic_bandwidth.value;
-    guint64 most_in = 0, most_needed = 0, most_away = 0;
-    guint n_senders = 0;
+    guint64 most_needed = 0, most_away = 0;
+    bound->network_bytes = limits->network_bytes;
+    bound->ingress_s = 0;
     for (guint domain = 0; domain < refit_topology_n_domains(topology); domain++)
-        most_in = MAX(most_in, limits->domain_bytes[domain]);
+        bound->ingress_s = MAX(bound->ingress_s, seconds(limits->domain_bytes[domain],
+                                                         domain_size(topology, domain) * nic));
     for (guint rank = 0; rank < limits->problem->n_ranks; rank++) {
         most_needed = MAX(most_needed, limits->need_bytes[rank]);
         most_away = MAX(most_away, limits->away_bytes[rank]);
-        n_senders += limits->may_send[rank] ? 1 : 0;
     }
-    bound->network_bytes = limits->network_bytes;
-    bound->ingress_s = seconds(most_in, refit_topology_gpus_per_domain(topology) * nic);
-    bound->egress_s = seconds(limits->network_bytes, n_senders * nic);
-    for (guint i = 0; i < limits->set_order->len; i++) {
-        const HolderSet *set = g_array_index(limits->set_order, const HolderSet *, i);
-        bound->egress_s = MAX(bound->egress_s, seconds(set->bytes, set->n * nic));
-    }
+    bound->egress_s = egress(limits);
     bound->receive_s = seconds(most_away, nic + topology->nvlink_bandwidth.value);
     bound->memory_s = seconds(most_needed, topology->memory_bandwidth.value);
 
@@ -152,28 +203,29 @@ gboolean refit_bound_compute(const RefitProblem *problem, RefitBound *bound_out,
     g_autofree guint64 *domain_bytes = g_new0(guint64, n_domains);
     g_autofree guint64 *need_bytes = g_new0(guint64, n_ranks);
     g_autofree guint64 *away_bytes = g_new0(guint64, n_ranks);
-    g_autofree gboolean *may_send = g_new0(gboolean, n_ranks);
     g_autofree guint *holds_stamp = g_new0(guint, n_domains);
     g_autofree guint *needs_stamp = g_new0(guint, n_domains);
     g_autofree guint *rank_stamp = g_new0(guint, n_ranks);
-    g_autoptr(GHashTable) sets =
-        g_hash_table_new_full(holder_set_hash, holder_set_equal, g_free, NULL);
-    g_autoptr(GArray) set_order = g_array_new(FALSE, FALSE, sizeof(HolderSet *));
+    g_autoptr(GPtrArray) domain_lists = g_ptr_array_new_with_free_func(g_free);
+    g_autoptr(GArray) scratch = g_array_new(FALSE, FALSE, sizeof(guint));
     Limits limits = {
         .problem = problem,
         .topology = topology,
         .domain_bytes = domain_bytes,
         .need_bytes = need_bytes,
         .away_bytes = away_bytes,
-        .may_send = may_send,
         .holds_stamp = holds_stamp,
         .needs_stamp = needs_stamp,
         .rank_stamp = rank_stamp,
-        .sets = sets,
-        .set_order = set_order,
+        .ranks = new_sets(),
+        .domains = new_sets(),
+        .domain_lists = domain_lists,
+        .scratch = scratch,
     };
-    if (!count_cells(&limits, error))
-        return FALSE;
-    evaluate(&limits, bound_out);
-    return TRUE;
+    gboolean counted = count_cells(&limits, error);
+    if (counted)
+        evaluate(&limits, bound_out);
+    clear_sets(&limits.ranks);
+    clear_sets(&limits.domains);
+    return counted;
 }

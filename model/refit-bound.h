@@ -7,9 +7,11 @@
  *   network bytes  >= sum over domains of |union of what its GPUs need and none of them holds|
  *   ingress_s      >= max over domains of those bytes / (NICs of the domain x NIC bandwidth)
  *   egress_s       >= max of
- *                       over sets of source ranks H that alone hold some bytes and are not in the
- *                       domain that needs them: bytes / (|H| x NIC bandwidth)   [each leaves once]
- *                       network bytes / (NICs of all ranks that may send x NIC bandwidth)
+ *                       over sets of domains D that alone hold some bytes that others need:
+ *                         bytes / (GPUs of D x NIC bandwidth)                [each leaves once]
+ *                       over sets of ranks H likewise:
+ *                         bytes / (|H| x (NIC + NVLink bandwidth))
+ *                       network bytes / (all GPUs x NIC bandwidth)
  *   receive_s      >= max over destination GPUs of need / (NIC + NVLink bandwidth)
  *   memory_s       >= max over destination GPUs of need / memory bandwidth
  *   time_s          = the maximum of these

@@ -95,9 +95,7 @@ static guint stage_of_layer(const Megatron *m, guint layer) {
 }
 
 static guint stage_of_tensor(const Megatron *m, const RefitTensor *tensor) {
-    gboolean head = tensor->role == REFIT_ROLE_LM_HEAD || tensor->role == REFIT_ROLE_NORM;
-
-    if (tensor->mtp || (tensor->layer == REFIT_NO_LAYER && head))
+    if (tensor->mtp || refit_layout_is_output(tensor))
         return m->pp.value - 1;
     return tensor->layer == REFIT_NO_LAYER ? 0 : stage_of_layer(m, (guint)tensor->layer);
 }
@@ -118,7 +116,7 @@ static gboolean cut_fused_rows(const Megatron *m, const RefitTensor *tensor,
     guint64 query_rows = heads / kv_heads * m->kv_rows, group = query_rows + 2 * m->kv_rows;
     guint64 at = 0, rows = query_rows, total = group * kv_heads;
 
-    if (tensor->role != REFIT_ROLE_ATTENTION_Q) {
+    if (refit_layout_cut(tensor) == REFIT_CUT_KV) {
         rows = m->kv_rows;
         at = query_rows + (tensor->role == REFIT_ROLE_ATTENTION_V ? rows : 0);
     }

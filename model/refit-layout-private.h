@@ -13,6 +13,7 @@
 G_BEGIN_DECLS
 
 extern const RefitFramework refit_framework_megatron;
+extern const RefitFramework refit_framework_fsdp;
 extern const RefitFramework refit_framework_vllm;
 extern const RefitFramework refit_framework_explicit;
 
@@ -37,9 +38,12 @@ typedef enum {
 RefitCut refit_layout_cut(const RefitTensor *tensor);
 /* A weight of one routed expert, or of all of them stacked along dim 0 (expert REFIT_NO_EXPERT). */
 gboolean refit_layout_is_expert(const RefitTensor *tensor);
+/* Belongs to no layer and works on the output of the last one: held by the last stage. */
+gboolean refit_layout_is_output(const RefitTensor *tensor);
 /*
  * Rows or columns of `tensor` over an axis of size->value ranks; replicate for the other cuts.
- * Stacked experts have their rows in dim 1. REFIT_ERROR_INVALID at the size when it is uneven.
+ * Stacked experts have their rows in dim 1, or in dim 2 where they are transposed.
+ * REFIT_ERROR_INVALID at the size when it is uneven.
  */
 gboolean refit_layout_even(const RefitTensor *tensor, RefitCut cut, const RefitSize *size,
                            RefitPlacement *placement_out, GError **error) G_GNUC_WARN_UNUSED_RESULT;
@@ -74,8 +78,8 @@ const RefitSharding *refit_layout_share_part(RefitLayout *layout, guint base, co
 gboolean refit_layout_read_size(RefitNode *node, const char *name, guint value, RefitSize *size_out,
                                 GError **error) G_GNUC_WARN_UNUSED_RESULT;
 /*
- * Makes the product of `sizes` and dp the number of ranks: derives dp when it was not stated, else
- * checks it.
+ * Makes the product of `sizes` and dp, whatever its name, the number of ranks: derives dp when it
+ * was not stated, else checks it.
  */
 gboolean refit_layout_solve_dp(const RefitLayout *layout, RefitNode *node, const RefitSize *sizes,
                                guint n_sizes, RefitSize *dp, GError **error)

@@ -34,9 +34,7 @@ static const char *const keys[] = {
 };
 
 static guint stage_of_tensor(const Vllm *v, const RefitTensor *tensor) {
-    gboolean head = tensor->role == REFIT_ROLE_LM_HEAD || tensor->role == REFIT_ROLE_NORM;
-
-    if (tensor->mtp || (tensor->layer == REFIT_NO_LAYER && head))
+    if (tensor->mtp || refit_layout_is_output(tensor))
         return v->pp.value - 1;
     if (tensor->layer == REFIT_NO_LAYER)
         return 0;

@@ -21,6 +21,7 @@ struct _RefitLayout {
 const RefitFramework *const *refit_frameworks(void) {
     static const RefitFramework *const frameworks[] = {
         &refit_framework_megatron,
+        &refit_framework_fsdp,
         &refit_framework_vllm,
         &refit_framework_explicit,
         NULL,
@@ -275,8 +276,25 @@ RefitLayout *refit_layout_parse(RefitNode *node, const char *side, RefitModel *m
 /* ---- shared by the generators ---- */
 
 gboolean refit_layout_is_expert(const RefitTensor *tensor) {
-    return tensor->role == REFIT_ROLE_EXPERT_GATE || tensor->role == REFIT_ROLE_EXPERT_UP ||
-           tensor->role == REFIT_ROLE_EXPERT_DOWN;
+    switch (tensor->role) {
+    case REFIT_ROLE_EXPERT_GATE:
+    case REFIT_ROLE_EXPERT_UP:
+    case REFIT_ROLE_EXPERT_DOWN:
+    case REFIT_ROLE_EXPERT_GATE_UP:
+    case REFIT_ROLE_EXPERT_GATE_UP_T:
+    case REFIT_ROLE_EXPERT_DOWN_T:
+    case REFIT_ROLE_EXPERT_GATE_UP_BIAS:
+    case REFIT_ROLE_EXPERT_DOWN_BIAS:
+        return TRUE;
+    default:
+        return FALSE;
+    }
+}
+
+gboolean refit_layout_is_output(const RefitTensor *tensor) {
+    return tensor->layer == REFIT_NO_LAYER &&
+           (tensor->role == REFIT_ROLE_LM_HEAD || tensor->role == REFIT_ROLE_NORM ||
+            tensor->role == REFIT_ROLE_RESIDUAL_PROJ);
 }
 
 RefitCut refit_layout_cut(const RefitTensor *tensor) {
@@ -285,29 +303,47 @@ RefitCut refit_layout_cut(const RefitTensor *tensor) {
     case REFIT_ROLE_LM_HEAD:
         return REFIT_CUT_VOCABULARY;
     case REFIT_ROLE_ATTENTION_Q:
+    case REFIT_ROLE_ATTENTION_Q_NORM:
         return REFIT_CUT_QUERY;
     case REFIT_ROLE_ATTENTION_K:
+    case REFIT_ROLE_ATTENTION_K_NORM:
     case REFIT_ROLE_ATTENTION_V:
         return REFIT_CUT_KV;
     case REFIT_ROLE_ATTENTION_O:
     case REFIT_ROLE_DENSE_DOWN:
     case REFIT_ROLE_SHARED_DOWN:
     case REFIT_ROLE_EXPERT_DOWN:
+    case REFIT_ROLE_EXPERT_DOWN_T:
+    case REFIT_ROLE_SSM_OUT:
         return REFIT_CUT_COLUMNS;
+    case REFIT_ROLE_ATTENTION_GATE:
+    case REFIT_ROLE_ATTENTION_SINK:
     case REFIT_ROLE_MLA_Q_B:
     case REFIT_ROLE_MLA_KV_B:
+    case REFIT_ROLE_SSM_IN:
+    case REFIT_ROLE_SSM_CONV:
+    case REFIT_ROLE_SSM_HEAD:
     case REFIT_ROLE_DENSE_GATE:
     case REFIT_ROLE_DENSE_UP:
     case REFIT_ROLE_SHARED_GATE:
     case REFIT_ROLE_SHARED_UP:
     case REFIT_ROLE_EXPERT_GATE:
     case REFIT_ROLE_EXPERT_UP:
+    case REFIT_ROLE_EXPERT_GATE_UP:
+    case REFIT_ROLE_EXPERT_GATE_UP_T:
+    case REFIT_ROLE_EXPERT_GATE_UP_BIAS:
     case REFIT_ROLE_MTP_PROJ:
         return REFIT_CUT_ROWS;
     case REFIT_ROLE_NORM:
     case REFIT_ROLE_MLA_Q_A:
     case REFIT_ROLE_MLA_KV_A:
+    case REFIT_ROLE_SSM_LOW_RANK:
     case REFIT_ROLE_ROUTER:
+    case REFIT_ROLE_SHARED_EXPERT_GATE:
+    case REFIT_ROLE_LATENT_PROJ:
+    case REFIT_ROLE_EXPERT_DOWN_BIAS:
+    case REFIT_ROLE_RESIDUAL_PROJ:
+    case REFIT_ROLE_VISION:
     case REFIT_ROLE_OTHER:
     case REFIT_N_ROLES:
     default:
@@ -315,10 +351,18 @@ RefitCut refit_layout_cut(const RefitTensor *tensor) {
     }
 }
 
+/* The dim that holds the output rows or, for the other cut, the input columns. */
+static guint cut_dim(const RefitTensor *tensor, RefitCut cut) {
+    gboolean stacked = refit_layout_is_expert(tensor) && tensor->expert == REFIT_NO_EXPERT;
+    gboolean transposed =
+        tensor->role == REFIT_ROLE_EXPERT_GATE_UP_T || tensor->role == REFIT_ROLE_EXPERT_DOWN_T;
+
+    return ((cut == REFIT_CUT_COLUMNS) != transposed ? 1u : 0u) + (stacked ? 1u : 0u);
+}
+
 gboolean refit_layout_even(const RefitTensor *tensor, RefitCut cut, const RefitSize *size,
                            RefitPlacement *placement_out, GError **error) {
-    gboolean stacked = refit_layout_is_expert(tensor) && tensor->expert == REFIT_NO_EXPERT;
-    guint dim = (cut == REFIT_CUT_COLUMNS ? 1u : 0u) + (stacked ? 1u : 0u);
+    guint dim = cut_dim(tensor, cut);
     RefitPlacement placement = {.kind = REFIT_PLACEMENT_REPLICATE};
 
     /* A tensor without that dim is the bias of a row-parallel layer or a scalar: held whole. */
@@ -426,11 +470,11 @@ gboolean refit_layout_solve_dp(const RefitLayout *layout, RefitNode *node, const
     guint derived = (guint)(layout->n_ranks / product);
     if (dp->stated && dp->value != derived) {
         refit_node_error(dp->place, REFIT_ERROR_INVALID, error,
-                         "%s * dp %u is not the %u GPUs; leave dp out or write %u", text->str,
-                         dp->value, layout->n_ranks, derived);
+                         "%s * %s %u is not the %u GPUs; leave %s out or write %u", text->str,
+                         dp->name, dp->value, layout->n_ranks, dp->name, derived);
         return FALSE;
     }
-    *dp = (RefitSize){.name = "dp",
+    *dp = (RefitSize){.name = dp->name,
                       .value = derived,
                       .stated = dp->stated,
                       .place = dp->stated ? dp->place : node};

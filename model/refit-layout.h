@@ -5,8 +5,8 @@
  * generator turns the engine's own words (tp, pp, ep, ...) into one sharding per tensor; equal
  * shardings are shared, so comparing pointers compares layouts.
  *
- * Frameworks: `megatron`, `vllm`, `explicit`. They are entries of one table; adding one touches one
- * new file and one line.
+ * Frameworks: `megatron`, `fsdp`, `vllm`, `explicit`. They are entries of one table; adding one
+ * touches one new file and one line.
  */
 
 #include "refit-geometry.h"

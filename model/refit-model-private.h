@@ -18,10 +18,14 @@ G_BEGIN_DECLS
 #define REFIT_MODEL_MAX_TENSORS 4000000u
 #define REFIT_MODEL_MAX_COUNT (1u << 20) /* layers, experts, heads */
 #define REFIT_MODEL_MAX_SIZE (1u << 24)  /* extents stated in a config */
+#define REFIT_MODEL_MAX_EDGE (1u << 10)  /* kernels, patches */
 
 /*
  * X(SUFFIX, key, kind, min, max): hub keys, in the meaning that the hub's model code gives them.
  * A key with min == max states something that only one value of is supported.
+ * Facts of a hub's `text_config` stand in `config` itself. Not from the hub, but of a checkpoint:
+ * linear_keeps_f32, mtp_stacked_experts and a_log_size; merge_size is each of the hub's two
+ * merge_kernel_size.
  */
 #define REFIT_FACT_MAP(X)                                                                          \
     X(HIDDEN_SIZE, "hidden_size", COUNT, 1, REFIT_MODEL_MAX_SIZE)                                  \
@@ -47,11 +51,60 @@ G_BEGIN_DECLS
     X(NUM_EXPERTS_PER_TOK, "num_experts_per_tok", COUNT, 1, REFIT_MODEL_MAX_COUNT)                 \
     X(FIRST_K_DENSE_REPLACE, "first_k_dense_replace", COUNT, 0, REFIT_MODEL_MAX_COUNT)             \
     X(MOE_LAYER_FREQ, "moe_layer_freq", COUNT, 1, 1)                                               \
-    X(DECODER_SPARSE_STEP, "decoder_sparse_step", COUNT, 1, 1)
+    X(DECODER_SPARSE_STEP, "decoder_sparse_step", COUNT, 1, 1)                                     \
+    /* Mixtral, MiniMax-M2, gpt-oss */                                                             \
+    X(NUM_LOCAL_EXPERTS, "num_local_experts", COUNT, 1, REFIT_MODEL_MAX_COUNT)                     \
+    X(USE_ROUTING_BIAS, "use_routing_bias", FLAG, 0, 1)                                            \
+    /* Qwen3.5 */                                                                                  \
+    X(FULL_ATTENTION_INTERVAL, "full_attention_interval", COUNT, 1, REFIT_MODEL_MAX_COUNT)         \
+    X(ATTN_OUTPUT_GATE, "attn_output_gate", FLAG, 0, 1)                                            \
+    X(LINEAR_NUM_KEY_HEADS, "linear_num_key_heads", COUNT, 1, REFIT_MODEL_MAX_COUNT)               \
+    X(LINEAR_NUM_VALUE_HEADS, "linear_num_value_heads", COUNT, 1, REFIT_MODEL_MAX_COUNT)           \
+    X(LINEAR_KEY_HEAD_DIM, "linear_key_head_dim", COUNT, 1, REFIT_MODEL_MAX_SIZE)                  \
+    X(LINEAR_VALUE_HEAD_DIM, "linear_value_head_dim", COUNT, 1, REFIT_MODEL_MAX_SIZE)              \
+    X(LINEAR_CONV_KERNEL_DIM, "linear_conv_kernel_dim", COUNT, 1, REFIT_MODEL_MAX_EDGE)            \
+    X(LINEAR_KEEPS_F32, "linear_keeps_f32", FLAG, 0, 1)                                            \
+    X(SHARED_EXPERT_INTERMEDIATE_SIZE, "shared_expert_intermediate_size", COUNT, 1,                \
+      REFIT_MODEL_MAX_SIZE)                                                                        \
+    X(MTP_NUM_HIDDEN_LAYERS, "mtp_num_hidden_layers", COUNT, 0, REFIT_MODEL_MAX_COUNT)             \
+    X(MTP_STACKED_EXPERTS, "mtp_stacked_experts", FLAG, 0, 1)                                      \
+    X(DEPTH, "depth", COUNT, 1, REFIT_MODEL_MAX_COUNT)                                             \
+    X(IN_CHANNELS, "in_channels", COUNT, 1, REFIT_MODEL_MAX_EDGE)                                  \
+    X(PATCH_SIZE, "patch_size", COUNT, 1, REFIT_MODEL_MAX_EDGE)                                    \
+    X(TEMPORAL_PATCH_SIZE, "temporal_patch_size", COUNT, 1, REFIT_MODEL_MAX_EDGE)                  \
+    X(SPATIAL_MERGE_SIZE, "spatial_merge_size", COUNT, 1, REFIT_MODEL_MAX_EDGE)                    \
+    X(NUM_POSITION_EMBEDDINGS, "num_position_embeddings", COUNT, 1, REFIT_MODEL_MAX_SIZE)          \
+    X(OUT_HIDDEN_SIZE, "out_hidden_size", COUNT, 1, REFIT_MODEL_MAX_SIZE)                          \
+    /* Nemotron-H */                                                                               \
+    X(MAMBA_NUM_HEADS, "mamba_num_heads", COUNT, 1, REFIT_MODEL_MAX_COUNT)                         \
+    X(MAMBA_HEAD_DIM, "mamba_head_dim", COUNT, 1, REFIT_MODEL_MAX_SIZE)                            \
+    X(N_GROUPS, "n_groups", COUNT, 1, REFIT_MODEL_MAX_COUNT)                                       \
+    X(SSM_STATE_SIZE, "ssm_state_size", COUNT, 1, REFIT_MODEL_MAX_SIZE)                            \
+    X(CONV_KERNEL, "conv_kernel", COUNT, 1, REFIT_MODEL_MAX_EDGE)                                  \
+    X(USE_CONV_BIAS, "use_conv_bias", FLAG, 0, 1)                                                  \
+    X(MOE_LATENT_SIZE, "moe_latent_size", COUNT, 1, REFIT_MODEL_MAX_SIZE)                          \
+    X(MOE_SHARED_EXPERT_INTERMEDIATE_SIZE, "moe_shared_expert_intermediate_size", COUNT, 1,        \
+      REFIT_MODEL_MAX_SIZE)                                                                        \
+    /* Kimi K3 */                                                                                  \
+    X(MLA_USE_OUTPUT_GATE, "mla_use_output_gate", FLAG, 0, 1)                                      \
+    X(NUM_EXPERTS_PER_TOKEN, "num_experts_per_token", COUNT, 1, REFIT_MODEL_MAX_COUNT)             \
+    X(NUM_SHARED_EXPERTS, "num_shared_experts", COUNT, 0, REFIT_MODEL_MAX_COUNT)                   \
+    X(ROUTED_EXPERT_HIDDEN_SIZE, "routed_expert_hidden_size", COUNT, 1, REFIT_MODEL_MAX_SIZE)      \
+    X(NUM_HEADS, "num_heads", COUNT, 1, REFIT_MODEL_MAX_COUNT)                                     \
+    X(SHORT_CONV_KERNEL_SIZE, "short_conv_kernel_size", COUNT, 1, REFIT_MODEL_MAX_EDGE)            \
+    X(A_LOG_SIZE, "a_log_size", COUNT, 1, REFIT_MODEL_MAX_SIZE)                                    \
+    X(VT_HIDDEN_SIZE, "vt_hidden_size", COUNT, 1, REFIT_MODEL_MAX_SIZE)                            \
+    X(VT_INTERMEDIATE_SIZE, "vt_intermediate_size", COUNT, 1, REFIT_MODEL_MAX_SIZE)                \
+    X(VT_NUM_HIDDEN_LAYERS, "vt_num_hidden_layers", COUNT, 1, REFIT_MODEL_MAX_COUNT)               \
+    X(QKV_HIDDEN_SIZE, "qkv_hidden_size", COUNT, 1, REFIT_MODEL_MAX_SIZE)                          \
+    X(INIT_POS_EMB_HEIGHT, "init_pos_emb_height", COUNT, 1, REFIT_MODEL_MAX_SIZE)                  \
+    X(INIT_POS_EMB_WIDTH, "init_pos_emb_width", COUNT, 1, REFIT_MODEL_MAX_SIZE)                    \
+    X(MERGE_SIZE, "merge_size", COUNT, 1, REFIT_MODEL_MAX_EDGE)                                    \
+    X(TEXT_HIDDEN_SIZE, "text_hidden_size", COUNT, 1, REFIT_MODEL_MAX_SIZE)
 
 /*
- * Facts that families derive. A product of two keys fits in 64 bits by their limits; only volumes
- * of tensors are checked.
+ * Facts that families derive. A product of two keys, and one of two more edges, fits in 64 bits by
+ * their limits; only volumes of tensors are checked.
  */
 typedef enum {
     REFIT_FACT_NONE, /* its value is 0 */
@@ -59,10 +112,13 @@ typedef enum {
     REFIT_FACT_MAP(X)
 #undef X
         REFIT_FACT_UNTIED, /* the output head is a tensor of its own */
-    REFIT_FACT_Q_WIDTH,    /* all query heads */
-    REFIT_FACT_KV_WIDTH,   /* all key or all value heads */
+    REFIT_FACT_ONE,
+    REFIT_FACT_Q_WIDTH,  /* all query heads */
+    REFIT_FACT_Q_ROWS,   /* the same, and as much again where queries carry an output gate */
+    REFIT_FACT_KV_WIDTH, /* all key or all value heads */
     REFIT_FACT_QKV_BIAS,
     REFIT_FACT_O_BIAS,
+    REFIT_FACT_FULL_QK_NORM, /* query and key norms over all heads instead of one */
     REFIT_FACT_MLA_Q_WIDTH,  /* query heads, with and without position part */
     REFIT_FACT_MLA_KV_A,     /* compressed keys and values and the shared position part */
     REFIT_FACT_MLA_KV_WIDTH, /* keys without position part and values of all heads */
@@ -71,7 +127,7 @@ typedef enum {
     REFIT_FACT_SHARED_SIZE,  /* all shared experts as one FFN */
     REFIT_FACT_TWICE_HIDDEN,
     REFIT_FACT_OWN, /* first number that a family may use as it likes */
-    REFIT_N_FACTS = 64
+    REFIT_N_FACTS = 128
 } RefitFact;
 
 typedef struct {
@@ -89,7 +145,7 @@ gboolean refit_facts_read(RefitNode *config, const RefitFactUse *uses, guint n_u
 void refit_facts_error(RefitNode *config, RefitFact fact, GError **error, const char *format, ...)
     G_GNUC_PRINTF(4, 5);
 
-#define REFIT_TEMPLATE_MAX_DIMS 4
+#define REFIT_TEMPLATE_MAX_DIMS 5
 
 typedef struct {
     const char *suffix; /* of the name, after the prefix of the layer or expert */
@@ -115,6 +171,17 @@ typedef struct {
             FALSE                                                                                  \
     }
 
+#define REFIT_MATRIX_F32(suffix, role, rows, columns, when)                                        \
+    {                                                                                              \
+        suffix, REFIT_ROLE_##role, {REFIT_FACT_##rows, REFIT_FACT_##columns}, REFIT_FACT_##when,   \
+            TRUE                                                                                   \
+    }
+#define REFIT_VOLUME(suffix, role, a, b, c, when)                                                  \
+    {                                                                                              \
+        suffix, REFIT_ROLE_##role, {REFIT_FACT_##a, REFIT_FACT_##b, REFIT_FACT_##c},               \
+            REFIT_FACT_##when, FALSE                                                               \
+    }
+
 /* Initializer of a block from a static array of templates. */
 #define REFIT_BLOCK(array)                                                                         \
     { G_N_ELEMENTS(array), (array) }
@@ -123,10 +190,12 @@ typedef struct {
 extern const RefitBlock refit_block_embeddings; /* global: VOCAB_SIZE, UNTIED */
 extern const RefitBlock refit_block_final_norm; /* global */
 extern const RefitBlock refit_block_layer_norms;
-extern const RefitBlock refit_block_gqa; /* Q_WIDTH, KV_WIDTH, QKV_BIAS, O_BIAS, QK_NORM */
+/* Q_ROWS, Q_WIDTH, KV_WIDTH, QKV_BIAS, O_BIAS, QK_NORM, FULL_QK_NORM */
+extern const RefitBlock refit_block_gqa;
 extern const RefitBlock refit_block_mla;
 extern const RefitBlock refit_block_dense_ffn; /* INTERMEDIATE_SIZE */
 extern const RefitBlock refit_block_expert;    /* MOE_INTERMEDIATE_SIZE */
+extern const RefitBlock refit_block_router;    /* EXPERTS */
 extern const RefitBlock refit_block_deepseek_router;
 extern const RefitBlock refit_block_deepseek_shared; /* SHARED_SIZE */
 extern const RefitBlock refit_block_deepseek_mtp;    /* TWICE_HIDDEN */
@@ -158,10 +227,14 @@ typedef struct {
     gboolean tied_embeddings;
 } RefitModelBuilder;
 
-/* Following blocks belong to `layer`: their names begin with PREFIX LAYER and a dot. */
-void refit_model_builder_enter_layer(RefitModelBuilder *builder, const char *prefix, guint layer,
-                                     gboolean mtp);
-void refit_model_builder_leave_layer(RefitModelBuilder *builder);
+/*
+ * Following blocks belong to `layer` (REFIT_NO_LAYER: to none) and their names begin with the text
+ * of `format`.
+ */
+void refit_model_builder_enter(RefitModelBuilder *builder, gint layer, gboolean mtp,
+                               const char *format, ...) G_GNUC_PRINTF(4, 5);
+/* Back to names without prefix, outside layers. */
+void refit_model_builder_leave(RefitModelBuilder *builder);
 gboolean refit_model_builder_emit(RefitModelBuilder *builder, const RefitBlock *block,
                                   const guint64 *facts, GError **error) G_GNUC_WARN_UNUSED_RESULT;
 /* The block once for each expert, named `infix` ("mlp.experts.") NUMBER and a dot. */
@@ -178,6 +251,42 @@ gboolean refit_model_builder_count(RefitModelBuilder *builder, guint64 n, GError
 gboolean refit_model_builder_add(RefitModelBuilder *builder, const RefitTensor *tensor,
                                  GError **error) G_GNUC_WARN_UNUSED_RESULT;
 
+/* ---- what families share ---- */
+
+#define REFIT_LAYER_PREFIX "model.layers.%u."
+#define REFIT_EXPERT_INFIX "mlp.experts."
+
+/* The mapping `config:` of a model file, for families that read more than facts from it. */
+RefitNode *refit_family_config(RefitNode *root, GError **error) G_GNUC_WARN_UNUSED_RESULT;
+/* Reads `uses` from it, fills in what all families have, and points further errors at it. */
+gboolean refit_family_read(RefitModelBuilder *builder, RefitNode *config, const RefitFactUse *uses,
+                           guint n_uses, guint64 *facts, GError **error) G_GNUC_WARN_UNUSED_RESULT;
+/* Both in one; NULL on error. */
+RefitNode *refit_family_read_config(RefitModelBuilder *builder, RefitNode *root,
+                                    const RefitFactUse *uses, guint n_uses, guint64 *facts,
+                                    GError **error) G_GNUC_WARN_UNUSED_RESULT;
+/* KV heads default to one per query head. */
+gboolean refit_family_derive_kv_heads(RefitModelBuilder *builder, RefitNode *config, guint64 *facts,
+                                      GError **error) G_GNUC_WARN_UNUSED_RESULT;
+/* Everything of refit_block_gqa. */
+gboolean refit_family_derive_gqa(RefitModelBuilder *builder, RefitNode *config, guint64 *facts,
+                                 GError **error) G_GNUC_WARN_UNUSED_RESULT;
+/* Everything of refit_block_mla. */
+void refit_family_derive_mla(guint64 *facts);
+/* EXPERTS from the key `count`; `chosen` is the key of how many a token uses. */
+gboolean refit_family_derive_experts(RefitModelBuilder *builder, RefitNode *config, RefitFact count,
+                                     RefitFact chosen, guint64 *facts, GError **error)
+    G_GNUC_WARN_UNUSED_RESULT;
+/* FIRST_K_DENSE_REPLACE is at most the number of layers. */
+gboolean refit_family_check_dense_layers(const RefitModelBuilder *builder, RefitNode *config,
+                                         const guint64 *facts, GError **error)
+    G_GNUC_WARN_UNUSED_RESULT;
+typedef gboolean (*RefitLayerFunc)(RefitModelBuilder *builder, guint layer, const guint64 *facts,
+                                   GError **error);
+/* Embeddings, `n` layers and the final norm, under the names of Llama. */
+gboolean refit_family_emit_stack(RefitModelBuilder *builder, guint n, RefitLayerFunc emit_layer,
+                                 const guint64 *facts, GError **error) G_GNUC_WARN_UNUSED_RESULT;
+
 typedef struct {
     const char *name;
     const char *summary;
@@ -189,7 +298,13 @@ typedef struct {
 #define REFIT_MODEL_FAMILY_MAP(X)                                                                  \
     X(dense)                                                                                       \
     X(qwen3_moe)                                                                                   \
+    X(qwen3_5_moe)                                                                                 \
+    X(mixtral)                                                                                     \
     X(deepseek_v3)                                                                                 \
+    X(glm4_moe)                                                                                    \
+    X(gpt_oss)                                                                                     \
+    X(nemotron_h)                                                                                  \
+    X(kimi_k3)                                                                                     \
     X(list)
 
 #define X(name) extern const RefitModelFamily refit_model_family_##name;

@@ -118,14 +118,17 @@ void refit_facts_error(RefitNode *config, RefitFact fact, GError **error, const 
 
 /* ---- building ---- */
 
-void refit_model_builder_enter_layer(RefitModelBuilder *builder, const char *prefix, guint layer,
-                                     gboolean mtp) {
-    g_string_printf(builder->prefix, "%s%u.", prefix, layer);
-    builder->layer = (gint)layer;
+void refit_model_builder_enter(RefitModelBuilder *builder, gint layer, gboolean mtp,
+                               const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    g_string_vprintf(builder->prefix, format, arguments);
+    va_end(arguments);
+    builder->layer = layer;
     builder->mtp = mtp;
 }
 
-void refit_model_builder_leave_layer(RefitModelBuilder *builder) {
+void refit_model_builder_leave(RefitModelBuilder *builder) {
     g_string_truncate(builder->prefix, 0);
     builder->layer = REFIT_NO_LAYER;
     builder->mtp = FALSE;

@@ -38,10 +38,19 @@ G_BEGIN_DECLS
     X(ATTENTION_K, "attention_k")                                                                  \
     X(ATTENTION_V, "attention_v")                                                                  \
     X(ATTENTION_O, "attention_o")                                                                  \
+    X(ATTENTION_Q_NORM, "attention_q_norm") /* over all query heads */                             \
+    X(ATTENTION_K_NORM, "attention_k_norm") /* over all key heads */                               \
+    X(ATTENTION_GATE, "attention_gate")                                                            \
+    X(ATTENTION_SINK, "attention_sink") /* one number per query head */                            \
     X(MLA_Q_A, "mla_q_a")                                                                          \
     X(MLA_Q_B, "mla_q_b")                                                                          \
     X(MLA_KV_A, "mla_kv_a")                                                                        \
     X(MLA_KV_B, "mla_kv_b")                                                                        \
+    X(SSM_IN, "ssm_in")             /* state-space and linear attention: inputs, by heads */       \
+    X(SSM_LOW_RANK, "ssm_low_rank") /* inputs that all heads share */                              \
+    X(SSM_CONV, "ssm_conv")                                                                        \
+    X(SSM_HEAD, "ssm_head") /* vectors over heads: decays, time steps, norms */                    \
+    X(SSM_OUT, "ssm_out")                                                                          \
     X(ROUTER, "router")                                                                            \
     X(DENSE_GATE, "dense_gate")                                                                    \
     X(DENSE_UP, "dense_up")                                                                        \
@@ -49,9 +58,18 @@ G_BEGIN_DECLS
     X(SHARED_GATE, "shared_gate")                                                                  \
     X(SHARED_UP, "shared_up")                                                                      \
     X(SHARED_DOWN, "shared_down")                                                                  \
+    X(SHARED_EXPERT_GATE, "shared_expert_gate")                                                    \
+    X(LATENT_PROJ, "latent_proj") /* between hidden size and that of routed experts */             \
     X(EXPERT_GATE, "expert_gate")                                                                  \
     X(EXPERT_UP, "expert_up")                                                                      \
     X(EXPERT_DOWN, "expert_down")                                                                  \
+    X(EXPERT_GATE_UP, "expert_gate_up")     /* stacked: [experts, out, in] */                      \
+    X(EXPERT_GATE_UP_T, "expert_gate_up_t") /* stacked: [experts, in, out] */                      \
+    X(EXPERT_DOWN_T, "expert_down_t")       /* stacked: [experts, in, out] */                      \
+    X(EXPERT_GATE_UP_BIAS, "expert_gate_up_bias")                                                  \
+    X(EXPERT_DOWN_BIAS, "expert_down_bias")                                                        \
+    X(RESIDUAL_PROJ, "residual_proj") /* weighs earlier layers */                                  \
+    X(VISION, "vision")               /* all of an image encoder */                                \
     X(MTP_PROJ, "mtp_proj")                                                                        \
     X(OTHER, "other")
 

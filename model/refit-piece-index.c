@@ -66,15 +66,3 @@ guint refit_piece_index_get(const RefitPieceIndex *index, guint rank, const guin
     *pieces_out = (const guint *)(gpointer)index->pieces->data + index->first[rank];
     return index->count[rank];
 }
-
-const RefitRegion *refit_piece_index_find(const RefitPieceIndex *index, guint rank,
-                                          const RefitRegion *region) {
-    const guint *pieces;
-    guint n = refit_piece_index_get(index, rank, &pieces);
-    for (guint i = 0; i < n; i++) {
-        const RefitRegion *held = &index->holding->pieces[pieces[i]].region;
-        if (refit_region_contains(held, region))
-            return held;
-    }
-    return NULL;
-}

@@ -20,8 +20,5 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC(RefitPieceIndex, refit_piece_index_free)
 void refit_piece_index_load(RefitPieceIndex *index, const RefitHolding *holding);
 /* Number of pieces of `rank`; piece numbers, ascending, in *pieces_out. */
 guint refit_piece_index_get(const RefitPieceIndex *index, guint rank, const guint **pieces_out);
-/* The region of `rank` that contains `region`, or NULL. Borrowed from the holding. */
-const RefitRegion *refit_piece_index_find(const RefitPieceIndex *index, guint rank,
-                                          const RefitRegion *region);
 
 G_END_DECLS

@@ -22,6 +22,21 @@ static const char *tensor_name(const RefitPlan *plan, guint class_index) {
         ->name;
 }
 
+/* ---- stages and batches ---- */
+
+static gboolean check_counts(const RefitPlan *plan, GError **error) {
+    if (plan->window == 0)
+        return FAIL(error, "a rank may have no step in flight, so that nothing can ever start");
+    for (guint i = 0; i < plan->n_stages; i++)
+        if (plan->stages[i].slices == 0 || plan->stages[i].track >= plan->n_stages)
+            return FAIL(error, "stage %s: %u slices on track %u of %u", plan->stages[i].name,
+                        plan->stages[i].slices, plan->stages[i].track, plan->n_stages);
+    for (guint i = 0; i < plan->n_batches; i++)
+        if (plan->batches[i].lane >= plan->n_lanes)
+            return FAIL(error, "batch %u: lane %u of %u", i, plan->batches[i].lane, plan->n_lanes);
+    return TRUE;
+}
+
 /* ---- transfers ---- */
 
 static gboolean check_region(const RefitPlan *plan, const RefitTransfer *transfer, GError **error) {
@@ -57,6 +72,13 @@ static gboolean check_deps(const RefitPlan *plan, guint index, GError **error) {
                         "bring this tensor to rank %u",
                         tensor_name(plan, transfer->class_index), transfer->src, transfer->dst,
                         number, transfer->src);
+        if (dep->stage == transfer->stage && plan->stages[dep->stage].slices > 1 &&
+            dep->region != transfer->region)
+            return FAIL(error,
+                        "tensor %s: rank %u passes on another region than transfer %u brings it "
+                        "in stage %s, whose slices would not match",
+                        tensor_name(plan, transfer->class_index), transfer->src, number,
+                        plan->stages[transfer->stage].name);
         if (dep->stage > transfer->stage ||
             (dep->stage == transfer->stage &&
              plan->pairs[dep->pair].offset >= plan->pairs[transfer->pair].offset))
@@ -303,15 +325,21 @@ static gboolean check_obligations(const RefitPlan *plan, GError **error) {
                          (obligation->landing == REFIT_LANDING_ASSEMBLY ||
                           obligation->landing == REFIT_LANDING_BUCKET);
         for (guint rank = 0; valid && rank < obligation->n_ranks; rank++)
-            valid = obligation->ranks[rank] < plan->problem->n_ranks;
+            valid = obligation->ranks[rank] < plan->problem->n_ranks &&
+                    (rank == 0 || obligation->ranks[rank - 1] < obligation->ranks[rank]);
         if (!valid)
-            return FAIL(error, "obligation %u: an index or landing lies outside the plan", i);
+            return FAIL(error,
+                        "obligation %u: an index or landing lies outside the plan, or its ranks do "
+                        "not ascend",
+                        i);
     }
     return TRUE;
 }
 
 gboolean refit_plan_check(const RefitPlan *plan, GError **error) {
     g_return_val_if_fail(plan != NULL, FALSE);
+    if (!check_counts(plan, error))
+        return FALSE;
     for (guint i = 0; i < plan->n_transfers; i++)
         if (!check_transfer(plan, i, error))
             return FALSE;

@@ -372,16 +372,31 @@ static gboolean check_idle(const Proof *proof, const guint *ranks, guint n, GErr
     return TRUE;
 }
 
+/* Marks what the ranks are owed; FALSE at the first that is owed the same landing twice. */
+static gboolean add_duties(const Proof *proof, const RefitObligation *obligation, GError **error) {
+    const guint8 duty = (guint8)(1u << obligation->landing);
+    for (guint i = 0; i < obligation->n_ranks; i++) {
+        guint rank = obligation->ranks[i];
+        if ((proof->duties[rank] & duty) != 0) {
+            g_set_error(error, REFIT_ERROR, REFIT_ERROR_COVERAGE,
+                        "tensor %s: rank %u is owed landing %s twice", tensor_name(proof), rank,
+                        refit_landing_name(obligation->landing));
+            return FALSE;
+        }
+        proof->duties[rank] |= duty;
+    }
+    return TRUE;
+}
+
 /* `transfers`: those of one class, grouped by destination. */
 static gboolean check_class(const Proof *proof, const guint *transfers, guint n,
                             const RefitObligation *const *obligations, guint n_obligations,
                             GError **error) {
     const RefitPlan *plan = proof->plan;
     g_autoptr(GArray) scratch = g_array_new(FALSE, FALSE, sizeof(guint));
-    for (guint i = 0; i < n_obligations; i++)
-        for (guint rank = 0; rank < obligations[i]->n_ranks; rank++)
-            proof->duties[obligations[i]->ranks[rank]] |= (guint8)(1u << obligations[i]->landing);
     gboolean good = TRUE;
+    for (guint i = 0; good && i < n_obligations; i++)
+        good = add_duties(proof, obligations[i], error);
     for (guint i = 0; good && i < n;) {
         guint rank = plan->transfers[transfers[i]].dst;
         clear_arrivals(proof);

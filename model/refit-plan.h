@@ -6,14 +6,15 @@
  *
  *   transfer  one region of each member of one class, from one rank to one rank, in one stage,
  *             after the transfers it depends on
- *   batch     a set of tensors that moves together; batches of one lane run one after another on a
- *             rank, lanes run side by side
+ *   batch     a set of tensors that moves together; batches of one lane follow each other on every
+ *             stream of a rank, lanes run side by side
  *   stage     a phase inside a batch (inject, exchange, broadcast ...)
  *   offset    place of a transfer inside its stage: the hop of a chain, or the round of an exchange
  *   pair      all transfers with the same stage, offset, source and destination
  *   message   what a pair moves of one batch: at most one per ordered pair of ranks and step
  *   step      global number of a message, ordered by (batch, stage, offset); both sides of a
- * message see the same number
+ *             message see the same number. A stage takes n_offsets + slices - 1 numbers in each
+ *             batch, used or not: a place for each slice of its last hop
  *
  * How time flows (what every executor obeys). Each rank works on one stream per lane, track and
  * link class. On a stream, messages start in step order; at most `window` steps of one stream are
@@ -23,7 +24,9 @@
  * streams have reached its step, (b) for dependencies on an earlier stage: everything that stage
  * delivered to the sending rank in this batch has arrived, (c) for dependencies inside a stage with
  * slices == 1: the messages of its own batch that it depends on have arrived; with slices > 1:
- * their first slice has arrived, and it ends at least one slice later than they do.
+ * their first slice has arrived, and it ends at least one slice later than they do. Slice i of a
+ * message is slice i of each of its transfers, so a transfer can follow another in slices only when
+ * both move the same region.
  *
  * Landings. HOME: bytes land in the destination's parameters. RELAY: in staging memory, to be sent
  * on. ASSEMBLY: in a full tensor assembled on a source rank. BUCKET: in a broadcast bucket, from
@@ -63,7 +66,7 @@ typedef struct {
     char *name;
     guint slices;    /* > 1: the hops of a chain overlap in this many slices */
     guint n_offsets; /* offsets used are 0 .. n_offsets - 1 */
-    guint track;     /* stages on different tracks have streams of their own */
+    guint track;     /* stages on different tracks have streams of their own; below n_stages */
 } RefitStage;
 
 typedef struct {
@@ -86,7 +89,9 @@ typedef struct {
     guint pair;
     guint tensors; /* tensors (class members) that it carries pieces of, counted per transfer */
     guint64 bytes;
-    guint64 runs_src, runs_dst; /* contiguous runs on either side's local buffers */
+    /* Contiguous runs on either side's parameters; one per transfer in staging memory, buckets and
+     * assembled tensors. */
+    guint64 runs_src, runs_dst;
 } RefitMessage;
 
 /* Members [first, first + count) of a class move in `batch`. */
@@ -141,17 +146,18 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC(RefitPlan, refit_plan_free)
  * The coverage proof. Checks, per class:
  *  - every transfer's source holds the region at the start, or has received it by the transfers it
  *    depends on; dependencies form no cycle and arrive at the sender, in the same or an earlier
- * stage;
+ *    stage, and in a stage with slices > 1 they move the same region;
  *  - every destination rank's need is written exactly once by HOME and BUCKET landings together
  *    (what the rank holds already arrives by a LOCAL transfer from itself), and HOME lands nothing
  *    that is not needed;
  *  - every obligation is met exactly once and nothing lands in ASSEMBLY or BUCKET without one;
  *  - every RELAY landing is sent on, whole, and lands once;
- * and, for the whole plan: members are partitioned into batches, messages equal their transfers'
- * bytes, at most one message per ordered pair and step, at most REFIT_STEP_OPERATIONS messages per
- * rank and step, stated link classes and accounts equal the topology's and the sums.
- * Independent of the builder: it works on regions by a sweep over sorted intervals, not on cells.
- * Error: REFIT_ERROR_COVERAGE naming tensor, ranks and region. Cost: transfers x log.
+ * and, for the whole plan: window, slices, tracks and lanes are in range, members are partitioned
+ * into batches, messages equal their transfers' bytes, at most one message per ordered pair and
+ * step, at most REFIT_STEP_OPERATIONS messages per rank and step, stated link classes and accounts
+ * equal the topology's and the sums. Independent of the builder: it works on regions by a sweep
+ * over sorted intervals, not on cells. Error: REFIT_ERROR_COVERAGE naming tensor, ranks and region.
+ * Cost: transfers x log.
  */
 #define REFIT_STEP_OPERATIONS 256
 gboolean refit_plan_check(const RefitPlan *plan, GError **error) G_GNUC_WARN_UNUSED_RESULT;
@@ -181,7 +187,8 @@ void refit_plan_builder_add_logical_bytes(RefitPlanBuilder *builder, guint64 byt
 
 /* New stage; stages run in the order they are added. Returns its number. */
 guint refit_plan_builder_add_stage(RefitPlanBuilder *builder, const char *name, guint slices);
-/* Track of a stage; 0 unless set. A stage on its own track need not wait for its turn among others.
+/* Track of a stage, below the number of stages; 0 unless set. A stage on its own track need not
+ * wait for its turn among others.
  */
 void refit_plan_builder_set_track(RefitPlanBuilder *builder, guint stage, guint track);
 /* New batch; batches run in the order they are added. Returns its number. */
@@ -205,7 +212,8 @@ void refit_plan_builder_oblige(RefitPlanBuilder *builder, guint class_index, Ref
  * Numbers pairs, offsets, steps and messages, sums the accounts and computes the digest; consumes
  * the builder's contents. Offsets: the transfers of a stage are split in levels by their depth
  * (hops behind the stage's start), and those of a level and link class in rounds in which no rank
- * meets more than its peers (refit-schedule.h); a level of a sliced stage is one round.
+ * meets more than its peers (refit-schedule.h); a level of a sliced stage has as few rounds as
+ * REFIT_STEP_OPERATIONS allows.
  * Error: REFIT_ERROR_OVERFLOW; REFIT_ERROR_INFEASIBLE when a step would exceed
  * REFIT_STEP_OPERATIONS on a rank.
  */

@@ -161,7 +161,8 @@ gboolean refit_predict(const RefitExecutor *executor, const RefitPlan *plan,
         !run_once(executor, plan, refit_case->profile, NULL, NULL, &pipeline, error))
         return FALSE;
     prediction.wire_s = wire.duration_s;
-    prediction.pipeline_s = pipeline.duration_s;
+    /* Extra costs can shift messages to a luckier order; they do not make hardware faster. */
+    prediction.pipeline_s = MAX(pipeline.duration_s, wire.duration_s);
     prediction.n_flows = wire.n_flows;
     prediction.time_resolution_s = MAX(wire.time_resolution_s, pipeline.time_resolution_s);
     for (guint link = 0; link < REFIT_N_LINKS; link++)

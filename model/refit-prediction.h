@@ -7,6 +7,9 @@
  *   pipeline  with the profile's operation, run, pack, unpack and bucket terms
  *   step      pipeline + install + host + pause: what the training step waits for
  *
+ * The pipeline time is never below the wire time: where software costs happen to delay messages
+ * into an order that shares links better, the wire time counts.
+ *
  *   step = pipeline + max over destination ranks of
  *            (bytes out of buckets / install + tensors out of buckets x host) + pause
  */

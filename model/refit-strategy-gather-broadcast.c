@@ -195,12 +195,13 @@ static void broadcast_to_all(const Gather *self, guint class_index, guint channe
         n_deps = 1;
         from = to;
     }
-    for (guint i = 0; i < klass->destination->n_pieces; i++) {
-        const RefitPiece *piece = &klass->destination->pieces[i];
+    /* Shards of one rank may overlap, cells do not. */
+    for (guint i = 0; i < klass->cells->n_cells; i++) {
+        const RefitCell *cell = &klass->cells->cells[i];
 
-        if (refit_ranks_contain(piece->ranks, piece->n_ranks, root))
+        if (refit_ranks_contain(cell->needers, cell->n_needers, root))
             refit_plan_builder_add(self->builder, class_index,
-                                   refit_plan_builder_region(self->builder, &piece->region), root,
+                                   refit_plan_builder_region(self->builder, &cell->region), root,
                                    root, self->broadcast_stage, REFIT_LANDING_HOME,
                                    (const guint *)(gpointer)root_deps->data, root_deps->len);
     }
@@ -251,7 +252,8 @@ static void assign_buckets(Gather *self, gboolean barrier, guint64 *largest_batc
     double limit = profile->bucket_bytes.value;
     guint64 total = refit_selection_bytes(self->selection, problem);
     guint64 bucket_bytes = (guint64)MAX(1.0, share > 0 ? MIN(share, limit) : limit);
-    guint n_buckets = (guint)MIN((total + bucket_bytes - 1) / bucket_bytes, G_MAXUINT / 2);
+    guint64 n_full = total / bucket_bytes + (total % bucket_bytes != 0);
+    guint n_buckets = (guint)MIN(n_full, G_MAXUINT / 2);
     guint n_batches = CLAMP(n_buckets, 1, MAX_BATCHES);
     guint first = 0;
     guint64 done = 0, largest = 0;
@@ -410,9 +412,8 @@ gboolean refit_gather_broadcast_build(RefitPlanBuilder *builder, const RefitProb
         add_class(&self, c, parts, state);
     }
     clear(&self);
-    if (complete)
-        refit_plan_builder_add_logical_bytes(builder,
-                                             2 * refit_selection_bytes(selection, problem));
+    for (guint pass = 0; complete && pass < 2; pass++)
+        refit_plan_builder_add_logical_bytes(builder, refit_selection_bytes(selection, problem));
     return complete;
 }
 

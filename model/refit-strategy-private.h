@@ -1,8 +1,8 @@
 #pragma once
 
 /*
- * What strategies share: batching, the sending loads that balance replicas, and the two published
- * paths as building blocks, each over a selection of classes (`hybrid` is one after the other).
+ * What strategies share: batching, look-ups in lists of ranks, and the two published paths as
+ * building blocks, each over a selection of classes (`hybrid` is one after the other).
  */
 
 #include "refit-strategy.h"

@@ -46,13 +46,12 @@ typedef struct {
     guint64 stripe_bytes;     /* parts are not cut below this; dealt to the least loaded NIC */
     GArray *arrivals;         /* Arrival: domains that must bring in the current cell */
     GArray *takers;           /* guint: of the current cell, arrival after arrival */
-    GArray *cuts;             /* Cut: stripes of the current cell; domains mostly cut alike */
+    GArray *cuts;             /* Cut: stripes of the current cell */
 } Planner;
 
 typedef struct {
     const guint *ranks; /* needers of the cell in one domain */
     guint n_ranks;
-    guint n_stripes;
     guint first_taker; /* index into takers: stripe i is brought in by takers[first_taker + i] */
 } Arrival;
 
@@ -216,23 +215,21 @@ static void clear_cut(gpointer data) {
 
 /* The current cell in `n` stripes. */
 static Cut *cut_cell(Planner *self, const RefitClass *klass, const RefitCell *cell, guint n) {
-    if (self->cuts->len != n) {
-        g_array_set_size(self->cuts, 0);
-        g_array_set_size(self->cuts, n);
-        for (guint i = 0; i < n; i++) {
-            Cut *cut = &g_array_index(self->cuts, Cut, i);
+    g_array_set_size(self->cuts, 0);
+    g_array_set_size(self->cuts, n);
+    for (guint i = 0; i < n; i++) {
+        Cut *cut = &g_array_index(self->cuts, Cut, i);
 
-            *cut = (Cut){.stripe = refit_region_stripe(&cell->region, n, i)};
-            if (refit_region_is_empty(&cut->stripe))
-                continue;
-            cut->whole =
-                (Part){NOT_A_REGION, refit_class_bytes(klass, refit_region_volume(&cut->stripe))};
-            for (guint d = 1; d < cut->stripe.n_dims; d++)
-                if (cut->stripe.dims[d]->extent > cut->stripe.dims[cut->dim]->extent)
-                    cut->dim = d;
-            if (cut->stripe.n_dims > 0 && refit_dtype_bits(klass->dtype) % 8 == 0)
-                cut->extent = cut->stripe.dims[cut->dim]->extent;
-        }
+        *cut = (Cut){.stripe = refit_region_stripe(&cell->region, n, i)};
+        if (refit_region_is_empty(&cut->stripe))
+            continue;
+        cut->whole =
+            (Part){NOT_A_REGION, refit_class_bytes(klass, refit_region_volume(&cut->stripe))};
+        for (guint d = 1; d < cut->stripe.n_dims; d++)
+            if (cut->stripe.dims[d]->extent > cut->stripe.dims[cut->dim]->extent)
+                cut->dim = d;
+        if (cut->stripe.n_dims > 0 && refit_dtype_bits(klass->dtype) % 8 == 0)
+            cut->extent = cut->stripe.dims[cut->dim]->extent;
     }
     return (Cut *)(gpointer)self->cuts->data;
 }
@@ -250,16 +247,18 @@ static guint bring(Planner *self, guint class_index, const Part *part, guint sen
                                   REFIT_LANDING_HOME, dep, dep != NULL ? 1 : 0);
 }
 
-/* Stripe `index` into the `n` domains of a group, and from their takers to the other needers. */
+/*
+ * Stripe `index` into the `n` domains of a group, `share` of it by relay, and from their takers to
+ * the other needers.
+ */
 static void bring_stripe(Planner *self, guint class_index, const RefitCell *cell, Cut *cut,
-                         guint index, const Arrival *group, guint n) {
+                         guint index, const Arrival *group, guint n, double share) {
     const guint *takers = (const guint *)(gpointer)self->takers->data;
     /* handles[i][h]: the transfer by which domain i got a slice in hop h; 0 from the source. */
     guint handles[MAX_GROUP][MAX_GROUP];
     guint n_hops;
 
-    cut_for_relay(self, &self->problem->classes[class_index], cut, n,
-                  self->relayed[least_sent(self, cell)]);
+    cut_for_relay(self, &self->problem->classes[class_index], cut, n, share);
     n_hops = cut->slice > 0 ? n : 1;
     for (guint i = 0; i < n; i++) {
         gboolean pass_on = cut->slice == 0 && i > 0;
@@ -305,18 +304,19 @@ static void sort_takers(const Planner *self, guint *ranks, guint n_ranks, guint 
     }
 }
 
-static void choose_takers(Planner *self, const RefitClass *klass, const RefitCell *cell,
-                          Arrival *arrival) {
-    guint64 wanted = refit_class_bytes(klass, cell->volume) / self->stripe_bytes;
+/* Who brings in which stripe: the needers in turn, or the least loaded ones when they are more. */
+static void choose_takers(Planner *self, Arrival *arrival, guint n_stripes) {
     guint *takers;
 
-    arrival->n_stripes = count_stripes(klass, cell, (guint)CLAMP(wanted, 1, arrival->n_ranks));
     arrival->first_taker = self->takers->len;
     g_array_append_vals(self->takers, arrival->ranks, arrival->n_ranks);
     takers = &g_array_index(self->takers, guint, arrival->first_taker);
-    if (arrival->n_stripes < arrival->n_ranks)
-        sort_takers(self, takers, arrival->n_ranks, arrival->n_stripes);
-    g_array_set_size(self->takers, arrival->first_taker + arrival->n_stripes);
+    if (n_stripes < arrival->n_ranks)
+        sort_takers(self, takers, arrival->n_ranks, n_stripes);
+    g_array_set_size(self->takers, arrival->first_taker + n_stripes);
+    takers = &g_array_index(self->takers, guint, arrival->first_taker);
+    for (guint i = arrival->n_ranks; i < n_stripes; i++)
+        takers[i] = takers[i - arrival->n_ranks];
 }
 
 /*
@@ -348,40 +348,39 @@ static void list_arrivals(Planner *self, guint class_index, const RefitCell *cel
     }
 }
 
-/* Domains that relay to each other: enough of them for the share, equally cut. */
-static guint group_size(const Planner *self, const RefitCell *cell, guint from) {
-    const Arrival *arrivals = (const Arrival *)(gpointer)self->arrivals->data;
-    double share = self->relayed[least_sent(self, cell)];
-    guint left = self->arrivals->len - from;
+/*
+ * How many of the `left` domains form the next group: enough to take over `share`, in groups of
+ * nearly equal size, so that none is left alone.
+ */
+static guint group_size(guint left, double share) {
     guint wanted = share < 1 ? (guint)MIN(1 / (1 - share) + 1, MAX_GROUP) : MAX_GROUP;
-    guint n = 1;
+    guint n_groups = MAX(MAX(left / wanted, 1), (left + MAX_GROUP - 1) / MAX_GROUP);
 
-    if (!(share > 0))
-        return 1;
-    if (left < 2 * wanted)
-        wanted = MIN(left, MAX_GROUP); /* leave nobody alone */
-    while (n < wanted && arrivals[from + n].n_stripes == arrivals[from].n_stripes)
-        n++;
-    return n;
+    return share > 0 ? (left + n_groups - 1) / n_groups : 1;
 }
 
 static void add_cell(Planner *self, guint class_index, const RefitCell *cell, guint turn) {
     const RefitClass *klass = &self->problem->classes[class_index];
-    guint n;
+    guint64 wanted = refit_class_bytes(klass, cell->volume) / self->stripe_bytes;
+    guint n, n_stripes, most_ranks = 1;
     Cut *cuts;
 
     list_arrivals(self, class_index, cell, turn, TRUE);
-    g_array_set_size(self->cuts, 0);
     for (guint a = 0; a < self->arrivals->len; a++)
-        choose_takers(self, klass, cell, &g_array_index(self->arrivals, Arrival, a));
+        most_ranks = MAX(most_ranks, g_array_index(self->arrivals, Arrival, a).n_ranks);
+    n_stripes = count_stripes(klass, cell, (guint)CLAMP(wanted, 1, most_ranks));
+    for (guint a = 0; a < self->arrivals->len; a++)
+        choose_takers(self, &g_array_index(self->arrivals, Arrival, a), n_stripes);
+    cuts = cut_cell(self, klass, cell, n_stripes);
     for (guint a = 0; a < self->arrivals->len; a += n) {
         const Arrival *group = &g_array_index(self->arrivals, Arrival, a);
 
-        n = group_size(self, cell, a);
-        cuts = cut_cell(self, klass, cell, group->n_stripes);
-        for (guint i = 0; i < group->n_stripes; i++)
+        double share = self->relayed[least_sent(self, cell)];
+
+        n = group_size(self->arrivals->len - a, share);
+        for (guint i = 0; i < n_stripes; i++)
             if (!refit_region_is_empty(&cuts[i].stripe))
-                bring_stripe(self, class_index, cell, &cuts[i], i, group, n);
+                bring_stripe(self, class_index, cell, &cuts[i], i, group, n, share);
     }
 }
 

@@ -137,7 +137,10 @@ static void finish_edges(Build *build) {
 
 /* ---- streams ---- */
 
-/* All that the rank has in earlier batches must be done. */
+/*
+ * All that the rank has in earlier batches must be done. Asked before the rank's first group of the
+ * batch is opened, so the last groups of all its streams are of earlier ones.
+ */
 static guint barrier_of(Build *build, guint rank, guint batch) {
     guint per_rank = build->streams_per_rank;
 
@@ -147,7 +150,7 @@ static guint barrier_of(Build *build, guint rank, guint batch) {
     build->barriers[rank] = add_join(build);
     for (guint s = 0; s < per_rank; s++) {
         guint last = build->streams[(gsize)rank * per_rank + s].last;
-        if (last != REFIT_SIM_NONE && g_array_index(build->groups, Group, last).batch < batch)
+        if (last != REFIT_SIM_NONE)
             add_edge(build, g_array_index(build->groups, Group, last).done, build->barriers[rank]);
     }
     return build->barriers[rank];
@@ -164,7 +167,10 @@ static gboolean is_in_group(const Build *build, const Group *group, const RefitM
 static Group *open_group(Build *build, Stream *stream, guint rank, guint window,
                          const RefitMessage *message) {
     Group *before, *group;
-    guint number = build->groups->len;
+    guint number = build->groups->len, barrier = REFIT_SIM_NONE;
+
+    if (build->plan->batches[message->batch].barrier)
+        barrier = barrier_of(build, rank, message->batch);
 
     g_array_set_size(build->groups, number + 1);
     group = &g_array_index(build->groups, Group, number);
@@ -193,8 +199,7 @@ static Group *open_group(Build *build, Stream *stream, guint rank, guint window,
     }
     stream->n_groups++;
     stream->last = number;
-    if (build->plan->batches[message->batch].barrier)
-        add_edge(build, barrier_of(build, rank, message->batch), group->op);
+    add_edge(build, barrier, group->op);
     return group;
 }
 

@@ -52,14 +52,12 @@ static gpointer simulator_open(const RefitTopology *topology, const RefitProfile
 
 static gboolean simulator_prepare(gpointer data, const RefitPlan *plan, GError **error) {
     Simulator *self = data;
-    RefitSimGraph *graph = refit_sim_graph_new(self->topology, self->profile, plan, error);
 
-    if (graph == NULL)
-        return FALSE;
-    refit_sim_graph_free(self->graph);
-    self->graph = graph;
-    self->plan = plan;
-    return TRUE;
+    /* The plan before may be gone, whether this one can be prepared or not. */
+    g_clear_pointer(&self->graph, refit_sim_graph_free);
+    self->graph = refit_sim_graph_new(self->topology, self->profile, plan, error);
+    self->plan = self->graph != NULL ? plan : NULL;
+    return self->graph != NULL;
 }
 
 static void add_copy_event(GArray *events, const RefitNetsimTime *times, guint item,

@@ -27,10 +27,11 @@ static void test_worked(void) {
     RefitBound bound = compute(problem);
     g_assert_cmpuint(bound.network_bytes, ==, 64);
     assert_seconds(bound.ingress_s, 64 / (4 * 50e9));
-    assert_seconds(bound.egress_s, 32 / 50e9); /* each half leaves one rank alone */
+    /* Both holders sit in one domain of four, whose NICs can all help. */
+    assert_seconds(bound.egress_s, 64 / (4 * 50e9));
     assert_seconds(bound.receive_s, 32 / 500e9);
-    assert_seconds(bound.time_s, bound.egress_s);
-    g_assert_cmpstr(bound.limited_by, ==, "network out");
+    assert_seconds(bound.time_s, bound.ingress_s);
+    g_assert_cmpstr(bound.limited_by, ==, "network in");
 }
 
 /* A vector of 1000 BF16 elements (2000 B) under different layouts. */
@@ -94,7 +95,7 @@ static void test_held_already(void) {
     RefitBound bound = compute(problem);
     g_assert_cmpuint(bound.network_bytes, ==, 2000); /* rank 4's domain only */
     assert_seconds(bound.ingress_s, 2000 / 40e9);
-    assert_seconds(bound.egress_s, 500 / 10e9);    /* a quarter leaves each of four ranks */
+    assert_seconds(bound.egress_s, 2000 / 40e9);   /* out of the four NICs of the domain */
     assert_seconds(bound.receive_s, 2000 / 110e9); /* rank 4; rank 3 lacks only 1500 */
     assert_seconds(bound.memory_s, 2000 / 1e12);
 }
@@ -113,8 +114,12 @@ static void test_sets_add_up_over_tensors(void) {
     g_autoptr(RefitProblem) problem = plan_case_problem(refit_case);
     RefitBound bound = compute(problem);
     g_assert_cmpuint(bound.network_bytes, ==, 200 + 1200 + 2000);
-    assert_seconds(bound.egress_s, 1400 / 10e9);
+    assert_seconds(bound.egress_s, 3400 / 40e9); /* all of it out of one domain of four NICs */
     assert_seconds(bound.ingress_s, 3400 / 40e9);
+    /* With slow NVLink rank 0 cannot hand out what it alone holds, 1400 B, any faster. */
+    refit_case->topology->nvlink_bandwidth.value = 1e9;
+    bound = compute(problem);
+    assert_seconds(bound.egress_s, 1400 / 11e9);
 }
 
 static void test_nothing(void) {

@@ -159,7 +159,7 @@ static void test_frameworks(void) {
         for (const char *const *key = frameworks[n]->keys; *key != NULL; key++)
             g_assert_nonnull(strchr(*key, '\t'));
     }
-    g_assert_cmpuint(n, ==, 3);
+    g_assert_cmpuint(n, ==, 4);
 }
 
 /* ---- megatron ---- */

@@ -55,3 +55,34 @@ static inline void expect_at(const RefitModel *model, guint index, const char *e
     g_autofree char *text = describe(refit_model_tensor(model, index));
     g_assert_cmpstr(text, ==, expected);
 }
+
+/* A shipped model. */
+static inline RefitModel *load(const char *name, RefitDtype dtype, gboolean mtp) {
+    g_autofree char *path =
+        g_strdup_printf("%s/layouts/models/%s.yaml", REFIT_SOURCE_DATA_DIR, name);
+    g_autoptr(GError) error = NULL;
+    g_autoptr(RefitDoc) doc = refit_doc_load(path, &error);
+    g_assert_no_error(error);
+    const RefitModelOptions options = {.dtype = dtype, .mtp = mtp};
+    RefitModel *model = refit_model_parse(refit_doc_root(doc), &options, &error);
+    g_assert_no_error(error);
+    g_assert_cmpstr(refit_model_name(model), ==, name);
+    return model;
+}
+
+static inline const RefitTensor *find(const RefitModel *model, const char *name) {
+    for (guint i = 0; i < refit_model_n_tensors(model); i++) {
+        if (strcmp(refit_model_tensor(model, i)->name, name) == 0) {
+            return refit_model_tensor(model, i);
+        }
+    }
+    return NULL;
+}
+
+static inline void expect(const RefitModel *model, const char *expected) {
+    g_autofree char *name = g_strndup(expected, strcspn(expected, " "));
+    const RefitTensor *tensor = find(model, name);
+    g_assert_nonnull(tensor);
+    g_autofree char *text = describe(tensor);
+    g_assert_cmpstr(text, ==, expected);
+}

@@ -4,7 +4,8 @@
  * doubled, its region moved, shrunk or grown, its source replaced by a rank that does not have the
  * region, its dependencies removed, its landing changed. Changed plans are built again as a whole,
  * so that sums agree and only geometry can tell. Then damage that the builder cannot produce: each
- * array entry that must agree with another. Ranks that need overlapping pieces; sub-byte cuts. The
+ * array entry that must agree with another, counts out of range, what is owed twice, slices of
+ * unlike regions. Ranks that need overlapping pieces; sub-byte cuts. The
  * union of regions against counting element by element.
  */
 
@@ -255,6 +256,8 @@ typedef struct {
     guint *deps, *order;
     RefitRankAccount *accounts;
     RefitObligation *obligations;
+    RefitStage *stages;
+    RefitBatch *batches;
 } Copy;
 
 static void copy_plan(const RefitPlan *plan, Copy *copy) {
@@ -269,6 +272,8 @@ static void copy_plan(const RefitPlan *plan, Copy *copy) {
     COPY(order, member_order, plan->member_offsets[plan->problem->n_classes]);
     COPY(accounts, accounts, plan->problem->n_ranks);
     COPY(obligations, obligations, plan->n_obligations);
+    COPY(stages, stages, plan->n_stages);
+    COPY(batches, batches, plan->n_batches);
 #undef COPY
 }
 
@@ -281,7 +286,11 @@ static void copy_clear(Copy *copy) {
     g_free(copy->order);
     g_free(copy->accounts);
     g_free(copy->obligations);
+    g_free(copy->stages);
+    g_free(copy->batches);
 }
+
+static const guint falling_ranks[] = {7, 6, 5, 4}, repeated_ranks[] = {4, 5, 6, 7, 7};
 
 /* Applies damage number `kind`; FALSE when there is none of that number. */
 static gboolean damage(Copy *copy, guint kind) {
@@ -415,6 +424,28 @@ static gboolean damage(Copy *copy, guint kind) {
         copy->messages[2] = copy->messages[3];
         copy->messages[3] = swap;
         break;
+    case 42:
+        copy->plan.window = 0;
+        break;
+    case 43:
+        copy->stages[0].slices = 0;
+        break;
+    case 44:
+        copy->stages[1].track = 2;
+        break;
+    case 45:
+        copy->batches[0].lane = 1;
+        break;
+    case 46:
+        copy->obligations[1].ranks = falling_ranks;
+        break;
+    case 47:
+        copy->obligations[1].ranks = repeated_ranks;
+        copy->obligations[1].n_ranks = 5;
+        break;
+    case 48:
+        copy->obligations[0] = copy->obligations[1];
+        break;
     default:
         return FALSE;
     }
@@ -434,6 +465,41 @@ static void test_damage(void) {
         if (more)
             assert_bad(&copy.plan, "damage", 0, kind);
         copy_clear(&copy);
+    }
+}
+
+/* A rank that is owed the same twice; one more obligation than a plan's array has room for. */
+static void test_owed_twice(void) {
+    g_autoptr(RefitCase) refit_case = plan_case_worked();
+    g_autoptr(RefitProblem) problem = plan_case_problem(refit_case);
+    g_autoptr(RefitPlan) plan = plan_case_bucket_plan(problem);
+    const RefitObligation obligations[] = {plan->obligations[0], plan->obligations[1],
+                                           plan->obligations[1]};
+    RefitPlan twice = *plan;
+    twice.obligations = obligations;
+    twice.n_obligations = 3;
+    assert_message(&twice, "tensor w: rank 4 is owed landing bucket twice");
+}
+
+/* A part of what arrives cannot be passed on slice by slice: its first slice comes late. */
+static void test_slices_of_another_region(void) {
+    g_autoptr(RefitCase) refit_case = plan_case_new(
+        WORKED_TOPOLOGY, WORKED_TENSOR, 1, "rules: [{tensors: w, place: [replicate]}]", 2,
+        "rules: [{tensors: w, parts: [{ranks: [0], place: [replicate]}, {ranks: [0-1], place: "
+        "[{shard: 0}]}]}]");
+    g_autoptr(RefitProblem) problem = plan_case_problem(refit_case);
+    for (guint slices = 1; slices <= 2; slices++) {
+        g_autoptr(RefitPlanBuilder) builder = refit_plan_builder_new(problem, "by hand");
+        refit_plan_builder_add_stage(builder, "chain", slices);
+        plan_case_assign_all(builder, problem, refit_plan_builder_add_batch(builder, 0, 0, FALSE));
+        guint dep = plan_case_add(builder, 0, "0:8,0:4", 0, 1, 0, REFIT_LANDING_HOME, NULL, 0);
+        plan_case_add(builder, 0, "4:8,0:4", 1, 2, 0, REFIT_LANDING_HOME, &dep, 1);
+        g_autoptr(RefitPlan) plan = plan_case_finish(builder);
+        if (slices == 1)
+            assert_good(plan);
+        else
+            assert_message(plan, "tensor w: rank 1 passes on another region than transfer 0 brings "
+                                 "it in stage chain, whose slices would not match");
     }
 }
 
@@ -581,6 +647,9 @@ int main(int argc, char **argv) {
     g_test_add_func("/plan-check/any-change-to-a-strategy-s-plan-is-refused", test_strategies);
     g_test_add_func("/plan-check/a-refusal-names-tensor-rank-and-region", test_messages);
     g_test_add_func("/plan-check/entries-that-disagree-are-refused", test_damage);
+    g_test_add_func("/plan-check/nobody-is-owed-the-same-twice", test_owed_twice);
+    g_test_add_func("/plan-check/slices-follow-slices-of-the-same-region",
+                    test_slices_of_another_region);
     g_test_add_func("/plan-check/overlapping-needs-are-met-once", test_overlapping_pieces);
     g_test_add_func("/plan-check/parts-held-and-parts-received-add-up", test_parts);
     g_test_add_func("/plan-check/a-region-that-cuts-a-byte-is-refused", test_sub_byte);

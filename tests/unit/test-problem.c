@@ -135,9 +135,11 @@ static void test_stage(void) {
 
 static void test_bulk(void) {
     static const gboolean bulk[REFIT_N_ROLES] = {
-        [REFIT_ROLE_DENSE_GATE] = TRUE, [REFIT_ROLE_DENSE_UP] = TRUE,
-        [REFIT_ROLE_DENSE_DOWN] = TRUE, [REFIT_ROLE_EXPERT_GATE] = TRUE,
-        [REFIT_ROLE_EXPERT_UP] = TRUE,  [REFIT_ROLE_EXPERT_DOWN] = TRUE,
+        [REFIT_ROLE_DENSE_GATE] = TRUE,     [REFIT_ROLE_DENSE_UP] = TRUE,
+        [REFIT_ROLE_DENSE_DOWN] = TRUE,     [REFIT_ROLE_EXPERT_GATE] = TRUE,
+        [REFIT_ROLE_EXPERT_UP] = TRUE,      [REFIT_ROLE_EXPERT_DOWN] = TRUE,
+        [REFIT_ROLE_EXPERT_GATE_UP] = TRUE, [REFIT_ROLE_EXPERT_GATE_UP_T] = TRUE,
+        [REFIT_ROLE_EXPERT_DOWN_T] = TRUE,
     };
     for (guint role = 0; role < REFIT_N_ROLES; role++) {
         RefitTensor tensor = {.role = (RefitRole)role};

@@ -311,6 +311,28 @@ static void test_lanes_and_barriers(void) {
     }
 }
 
+static void test_barrier_in_one_lane(void) {
+    /* A window of two lets batches overlap, a barrier does not: neither on the link class that the
+     * earlier batch uses, nor on the other. */
+    for (guint barrier = 0; barrier < 2; barrier++) {
+        g_autoptr(Fixture) fixture = fixture_new(NO_LATENCY, 2);
+
+        refit_plan_builder_set_window(fixture->builder, 2);
+        refit_plan_builder_add_stage(fixture->builder, "network", 1);
+        refit_plan_builder_add_stage(fixture->builder, "exchange", 1);
+        add_batch(fixture, 0, 0, 0, FALSE);
+        add_batch(fixture, 1, 0, 0, barrier == 1);
+        send(fixture, WHOLE, 0, 64, 0, NO_DEP);
+        send(fixture, WHOLE, 0, 1, 1, NO_DEP);
+        run(fixture, 0.040);
+        lasts(fixture, REFIT_ACTIVITY_NETWORK, 0, 64, 0, 0, barrier ? 0.020 : 0.040);
+        lasts(fixture, REFIT_ACTIVITY_NETWORK, 0, 64, 2, barrier ? 0.020 : 0, 0.040);
+        lasts(fixture, REFIT_ACTIVITY_NVLINK, 0, 1, 1, 0, barrier ? 0.002 : 0.004);
+        lasts(fixture, REFIT_ACTIVITY_NVLINK, 0, 1, 3, barrier ? 0.020 : 0,
+              barrier ? 0.022 : 0.004);
+    }
+}
+
 static void test_tracks(void) {
     /* Two stages of one batch on one link class: in turn on one track, side by side on two. */
     for (guint track = 0; track < 2; track++) {
@@ -570,6 +592,7 @@ int main(int argc, char **argv) {
     g_test_add_func("/sim/a-fast-hop-ends-after-the-slow-one-before", test_chain_speeds_differ);
     g_test_add_func("/sim/a-stage-waits-for-all-that-arrives", test_stage_waits_for_all);
     g_test_add_func("/sim/lanes-share-and-barriers-wait", test_lanes_and_barriers);
+    g_test_add_func("/sim/a-barrier-waits-within-its-lane", test_barrier_in_one_lane);
     g_test_add_func("/sim/tracks-run-side-by-side", test_tracks);
     g_test_add_func("/sim/a-stream-pays-latency-once", test_latency);
     g_test_add_func("/sim/oversubscribed-leaves-limit", test_oversubscription);

@@ -3,9 +3,9 @@
  * domain with two replicas; network, NVLink and egress bytes of ring and direct (replica within a
  * domain, over several domains, some of it next to the source, surplus source replicas); stripes
  * and relays of refit; bytes of each step of gather-broadcast; and every strategy on odd cases:
- * one rank, colocated and overlapping sides, replicated sources, two pools, empty and uneven
- * shards, scalars, ranks with holes, half-byte types, more batches than tensors,
- * sources that hold only part of a tensor.
+ * one rank, colocated and overlapping sides, needs that overlap on a rank, replicated sources, two
+ * pools, empty and uneven shards, scalars, ranks with holes, half-byte types, more batches than
+ * tensors, sources that hold only part of a tensor.
  */
 
 #include "strategy-cases.h"
@@ -321,6 +321,32 @@ static void test_colocated_other_layout(void) {
         assert_bytes(&described, names[i], (Bytes){64, 48, 16, 8, 8});
 }
 
+static void test_overlapping_needs(void) {
+    /* Rank 0 sends, and needs rows 0-3 for one part of the layout and all rows for another; rank 1
+     * needs rows 4-7 and columns 0-1. What both parts need is written once. */
+    static const StrategyCase described = {
+        TWO_NODES,
+        .tensors = "  - {name: w, shape: [8, 4]}\n",
+        .source = "gpus: 2, rules: [{tensors: w, place: [{shard: 0}]}]",
+        .pools = {"gpus: 2, first_gpu: 0, rules: [{tensors: w, parts: [{ranks: [0-1], place: "
+                  "[{shard: 0}]}, {ranks: [0], place: [replicate]}, {ranks: [1, 0], place: "
+                  "[{shard: 1}]}]}]"},
+    };
+    g_autoptr(RefitCase) refit_case = strategy_case_new(&described);
+    g_autoptr(RefitProblem) problem = plan_case_problem(refit_case);
+
+    g_assert_cmpuint(problem->needed_bytes, ==, 2 * (32 + 4 * 4 + 4 * 2));
+    for (guint i = 0; refit_strategies()[i] != NULL; i++) {
+        g_autoptr(RefitPlan) plan = strategy_plan(problem, refit_strategies()[i]->name);
+        guint64 home = 0;
+
+        for (guint t = 0; t < plan->n_transfers; t++)
+            if (plan->transfers[t].landing == REFIT_LANDING_HOME && plan->transfers[t].dst == 0)
+                home += strategy_moved(plan, &plan->transfers[t]);
+        g_assert_cmpuint(home, ==, 64);
+    }
+}
+
 static void test_partly_overlapping_sides(void) {
     /* Source ranks 0-3, destination ranks 2-5, whole tensor of 64 B each. Ranks 2 and 3 keep 16 B
      * and get 48 B over NVLink; ranks 4 and 5 get 64 B each, or one gets what the other lacks. */
@@ -516,6 +542,7 @@ int main(int argc, char **argv) {
     g_test_add_func("/strategies/all-plan-one-rank-to-one-rank", test_one_rank_to_one_rank);
     g_test_add_func("/strategies/colocated-same-layout-sends-nothing", test_colocated_same_layout);
     g_test_add_func("/strategies/colocated-other-layout", test_colocated_other_layout);
+    g_test_add_func("/strategies/overlapping-needs-are-met-once", test_overlapping_needs);
     g_test_add_func("/strategies/partly-overlapping-sides", test_partly_overlapping_sides);
     g_test_add_func("/strategies/replicated-on-all-ranks-sends-nothing",
                     test_replicated_on_all_ranks);
