@@ -99,6 +99,21 @@ static void place_members(Finish *finish) {
     }                                                                                              \
     G_STMT_END
 
+/* Counters of one pass; beyond, their memory costs more than a second pass. */
+#define MAX_SORT_KEYS (1u << 20)
+
+/* By `high_of`, then by `low_of`: in one pass when the pairs of keys are few enough. */
+#define SORT_BY_TWO(finish, n_high, high_of, n_low, low_of)                                        \
+    G_STMT_START {                                                                                 \
+        if ((guint64)(n_high) * (n_low) <= MAX_SORT_KEYS) {                                        \
+            SORT_BY(finish, (n_high) * (n_low), (high_of) * (n_low) + (low_of));                   \
+        } else {                                                                                   \
+            SORT_BY(finish, n_low, low_of);                                                        \
+            SORT_BY(finish, n_high, high_of);                                                      \
+        }                                                                                          \
+    }                                                                                              \
+    G_STMT_END
+
 /* Rounds of meetings that all start together: as few as keep each rank within the limit. */
 static guint count_rounds(const RefitMeeting *meetings, guint n, guint n_ranks, guint *rounds) {
     g_autofree guint *sent = g_new0(guint, n_ranks);
@@ -159,11 +174,9 @@ static void place_offsets(Finish *finish) {
         finish->order[i] = i;
         n_depths = MAX(n_depths, finish->transfers[i].pair + 1); /* the hop depth */
     }
-    SORT_BY(finish, n_ranks, transfer->dst);
-    SORT_BY(finish, n_ranks, transfer->src);
+    SORT_BY_TWO(finish, n_ranks, transfer->src, n_ranks, transfer->dst);
     SORT_BY(finish, REFIT_N_LINKS, transfer->link);
-    SORT_BY(finish, n_depths, transfer->pair);
-    SORT_BY(finish, plan->n_stages, transfer->stage);
+    SORT_BY_TWO(finish, plan->n_stages, (guint)transfer->stage, n_depths, transfer->pair);
     for (guint first = 0, end; first < finish->n; first = end) {
         const RefitTransfer *own = &finish->transfers[finish->order[first]];
         const RefitTransfer *next = own;
@@ -265,10 +278,9 @@ static void sort_transfers(Finish *finish) {
     guint n_offsets = finish->stage_bases[plan->n_stages];
     for (guint i = 0; i < n; i++)
         finish->order[i] = i;
-    SORT_BY(finish, builder->regions->len, transfer->region);
-    SORT_BY(finish, finish->problem->n_classes, transfer->class_index);
-    SORT_BY(finish, n_ranks, transfer->dst);
-    SORT_BY(finish, n_ranks, transfer->src);
+    SORT_BY_TWO(finish, finish->problem->n_classes, transfer->class_index, builder->regions->len,
+                transfer->region);
+    SORT_BY_TWO(finish, n_ranks, transfer->src, n_ranks, transfer->dst);
     SORT_BY(finish, n_offsets, finish->stage_bases[transfer->stage] + finish->offsets[item]);
 
     guint *place = finish->scratch;
