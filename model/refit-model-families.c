@@ -234,12 +234,7 @@ gboolean refit_family_emit_stack(RefitModelBuilder *builder, guint n, RefitLayer
 /* ---- dense: Llama, Qwen3 ---- */
 
 static const RefitFactUse dense_uses[] = {
-    {REFIT_FACT_HIDDEN_SIZE, TRUE},
-    {REFIT_FACT_VOCAB_SIZE, TRUE},
-    {REFIT_FACT_NUM_HIDDEN_LAYERS, TRUE},
-    {REFIT_FACT_TIE_WORD_EMBEDDINGS, FALSE},
-    {REFIT_FACT_NUM_ATTENTION_HEADS, TRUE},
-    {REFIT_FACT_NUM_KEY_VALUE_HEADS, FALSE},
+    REFIT_FACTS_OF_A_STACK,
     {REFIT_FACT_HEAD_DIM, FALSE},
     {REFIT_FACT_ATTENTION_BIAS, FALSE},
     {REFIT_FACT_QK_NORM, FALSE},
@@ -268,12 +263,7 @@ const RefitModelFamily refit_model_family_dense = {
 /* ---- qwen3_moe ---- */
 
 static const RefitFactUse qwen3_moe_uses[] = {
-    {REFIT_FACT_HIDDEN_SIZE, TRUE},
-    {REFIT_FACT_VOCAB_SIZE, TRUE},
-    {REFIT_FACT_NUM_HIDDEN_LAYERS, TRUE},
-    {REFIT_FACT_TIE_WORD_EMBEDDINGS, FALSE},
-    {REFIT_FACT_NUM_ATTENTION_HEADS, TRUE},
-    {REFIT_FACT_NUM_KEY_VALUE_HEADS, FALSE},
+    REFIT_FACTS_OF_A_STACK,
     {REFIT_FACT_HEAD_DIM, FALSE},
     {REFIT_FACT_ATTENTION_BIAS, FALSE},
     {REFIT_FACT_NUM_EXPERTS, TRUE},

@@ -212,12 +212,7 @@ static gboolean read_kda(RefitNode *linear, guint64 *facts, GError **error) {
 /* ---- text model ---- */
 
 static const RefitFactUse uses[] = {
-    {REFIT_FACT_HIDDEN_SIZE, TRUE},
-    {REFIT_FACT_VOCAB_SIZE, TRUE},
-    {REFIT_FACT_NUM_HIDDEN_LAYERS, TRUE},
-    {REFIT_FACT_TIE_WORD_EMBEDDINGS, FALSE},
-    {REFIT_FACT_NUM_ATTENTION_HEADS, TRUE},
-    {REFIT_FACT_NUM_KEY_VALUE_HEADS, FALSE},
+    REFIT_FACTS_OF_A_STACK,
     {REFIT_FACT_Q_LORA_RANK, TRUE},
     {REFIT_FACT_KV_LORA_RANK, TRUE},
     {REFIT_FACT_QK_NOPE_HEAD_DIM, TRUE},

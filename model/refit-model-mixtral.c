@@ -30,12 +30,7 @@ static const RefitTemplate expert[] = {
 static const RefitBlock expert_block = REFIT_BLOCK(expert);
 
 static const RefitFactUse uses[] = {
-    {REFIT_FACT_HIDDEN_SIZE, TRUE},
-    {REFIT_FACT_VOCAB_SIZE, TRUE},
-    {REFIT_FACT_NUM_HIDDEN_LAYERS, TRUE},
-    {REFIT_FACT_TIE_WORD_EMBEDDINGS, FALSE},
-    {REFIT_FACT_NUM_ATTENTION_HEADS, TRUE},
-    {REFIT_FACT_NUM_KEY_VALUE_HEADS, FALSE},
+    REFIT_FACTS_OF_A_STACK,
     {REFIT_FACT_HEAD_DIM, FALSE},
     {REFIT_FACT_QK_NORM, FALSE},
     {REFIT_FACT_INTERMEDIATE_SIZE, TRUE},

@@ -135,6 +135,14 @@ typedef struct {
     gboolean required; /* else 0 when absent */
 } RefitFactUse;
 
+/* The first rows of the uses of most families. */
+#define REFIT_FACTS_OF_A_STACK                                                                     \
+    {REFIT_FACT_HIDDEN_SIZE, TRUE}, {REFIT_FACT_VOCAB_SIZE, TRUE},                                 \
+        {REFIT_FACT_NUM_HIDDEN_LAYERS, TRUE}, {REFIT_FACT_TIE_WORD_EMBEDDINGS, FALSE},             \
+        {REFIT_FACT_NUM_ATTENTION_HEADS, TRUE}, {                                                  \
+        REFIT_FACT_NUM_KEY_VALUE_HEADS, FALSE                                                      \
+    }
+
 /*
  * Reads the keys of `uses` from the mapping `config` into `facts` (REFIT_N_FACTS values, zeroed
  * here). Unknown keys are rejected before missing ones, so that a misspelt key is named.

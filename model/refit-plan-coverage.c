@@ -277,6 +277,29 @@ static gboolean covers(const Proof *proof, const RefitRegion *region, const GArr
     return covered;
 }
 
+/*
+ * The transfer's region lies in the listed regions and, for CLAIM_HELD, in what the sender holds
+ * from the start. Equal questions are answered once.
+ */
+static gboolean is_covered(const Proof *proof, const RefitTransfer *transfer, Claim claim,
+                           GArray *regions) {
+    sort_numbers(regions);
+    key_begin(proof, claim);
+    key_add(proof, transfer->region);
+    if (claim == CLAIM_HELD)
+        key_add_pieces(proof, proof->klass->source, proof->sources, transfer->src);
+    key_add_numbers(proof, regions);
+    if (key_is_proved(proof))
+        return TRUE;
+    g_ptr_array_set_size(proof->set, 0);
+    if (claim == CLAIM_HELD)
+        set_add_pieces(proof, proof->klass->source, proof->sources, transfer->src);
+    if (!covers(proof, &proof->plan->regions[transfer->region], regions))
+        return FALSE;
+    key_remember(proof);
+    return TRUE;
+}
+
 /* The sender holds the region from the start or has received it before. */
 static gboolean check_sender(const Proof *proof, const RefitTransfer *transfer, GArray *received,
                              GError **error) {
@@ -288,19 +311,8 @@ static gboolean check_sender(const Proof *proof, const RefitTransfer *transfer, 
             return TRUE;
         g_array_append_val(received, dep->region);
     }
-    sort_numbers(received);
-    key_begin(proof, CLAIM_HELD);
-    key_add(proof, transfer->region);
-    key_add_pieces(proof, proof->klass->source, proof->sources, transfer->src);
-    key_add_numbers(proof, received);
-    if (key_is_proved(proof))
+    if (is_covered(proof, transfer, CLAIM_HELD, received))
         return TRUE;
-    g_ptr_array_set_size(proof->set, 0);
-    set_add_pieces(proof, proof->klass->source, proof->sources, transfer->src);
-    if (covers(proof, &plan->regions[transfer->region], received)) {
-        key_remember(proof);
-        return TRUE;
-    }
     g_autofree char *text = refit_region_to_string(&plan->regions[transfer->region]);
     g_set_error(error, REFIT_ERROR, REFIT_ERROR_COVERAGE,
                 "tensor %s: rank %u sends region %s to rank %u but does not hold all of it by then",
@@ -321,17 +333,8 @@ static gboolean check_relay(const Proof *proof, guint index, GArray *sent, GErro
             return TRUE;
         g_array_append_val(sent, region);
     }
-    sort_numbers(sent);
-    key_begin(proof, CLAIM_SENT);
-    key_add(proof, transfer->region);
-    key_add_numbers(proof, sent);
-    if (key_is_proved(proof))
+    if (is_covered(proof, transfer, CLAIM_SENT, sent))
         return TRUE;
-    g_ptr_array_set_size(proof->set, 0);
-    if (covers(proof, &plan->regions[transfer->region], sent)) {
-        key_remember(proof);
-        return TRUE;
-    }
     g_autofree char *text = refit_region_to_string(&plan->regions[transfer->region]);
     g_set_error(error, REFIT_ERROR, REFIT_ERROR_COVERAGE,
                 "tensor %s: rank %u relays region %s from rank %u but does not send all of it on",

@@ -372,6 +372,7 @@ gboolean refit_gather_broadcast_build(RefitPlanBuilder *builder, const RefitProb
         g_hash_table_new_full(NULL, NULL, NULL, (GDestroyNotify)refit_cells_free);
     double slice_bytes = refit_case->profile->slice_bytes.value;
     guint64 largest_batch = 0;
+    guint shard_slices;
     gboolean complete = TRUE;
 
     refit_plan_builder_set_window(builder, 1);
@@ -379,12 +380,9 @@ gboolean refit_gather_broadcast_build(RefitPlanBuilder *builder, const RefitProb
     number_positions(&self);
     self.everyone = list_everyone(refit_case);
     self.channel_bytes = g_new0(guint64, (gsize)self.n_stages * self.n_channels);
-    self.pipeline_stage = refit_plan_builder_add_stage(
-        builder, "pipeline broadcast",
-        count_slices(largest_batch / self.n_positions * self.n_stages, slice_bytes));
-    self.gather_stage = refit_plan_builder_add_stage(
-        builder, "gather",
-        count_slices(largest_batch / self.n_positions * self.n_stages, slice_bytes));
+    shard_slices = count_slices(largest_batch / self.n_positions * self.n_stages, slice_bytes);
+    self.pipeline_stage = refit_plan_builder_add_stage(builder, "pipeline broadcast", shard_slices);
+    self.gather_stage = refit_plan_builder_add_stage(builder, "gather", shard_slices);
     self.broadcast_stage = refit_plan_builder_add_stage(
         builder, "broadcast", count_slices(largest_batch / self.n_channels, slice_bytes));
     for (guint c = 0; complete && c < problem->n_classes; c++) {

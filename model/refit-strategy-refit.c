@@ -341,11 +341,14 @@ static void list_arrivals(Planner *self, guint class_index, const RefitCell *cel
         else if (serve)
             serve_inside(self, class_index, cell, &arrival, first_inside, n_inside);
     }
-    for (guint i = 0; self->arrivals->len > 0 && i < turn % self->arrivals->len; i++) {
-        Arrival arrival = g_array_index(self->arrivals, Arrival, 0);
+    if (self->arrivals->len == 0)
+        return;
+    turn %= self->arrivals->len;
+    for (guint i = 0; i < turn; i++) {
+        Arrival arrival = g_array_index(self->arrivals, Arrival, i);
         g_array_append_val(self->arrivals, arrival);
-        g_array_remove_index(self->arrivals, 0);
     }
+    g_array_remove_range(self->arrivals, 0, turn);
 }
 
 /*
@@ -374,7 +377,6 @@ static void add_cell(Planner *self, guint class_index, const RefitCell *cell, gu
     cuts = cut_cell(self, klass, cell, n_stripes);
     for (guint a = 0; a < self->arrivals->len; a += n) {
         const Arrival *group = &g_array_index(self->arrivals, Arrival, a);
-
         double share = self->relayed[least_sent(self, cell)];
 
         n = group_size(self->arrivals->len - a, share);
