@@ -6,13 +6,13 @@
  *
  *   schema: refit.case/1
  *   model: deepseek-v3                # shipped name or path of a refit.model/1 file
- *   dtype: bf16
- *   mtp: false
- *   train:      {framework: megatron, gpus: 256, tp: 1, pp: 16, ep: 16}
+ *   dtype: bf16                       # on the wire: a dtype, native or fp8; a side may hold
+ * another mtp: false train:      {framework: megatron, gpus: 256, tp: 1, pp: 16, ep: 16}
  *   generation: {framework: vllm, gpus: 256, tp: 32, dp: 8}      # or a list of pools
  *   topology:   {name: dgx-h100, nodes: 64}
  *   profile: nemo-rl                  # default: refit
  *   budget: {time: 3s, staging: 2GiB} # optional
+ *   failed_ranks: [3, 8-15]           # optional: GPUs that are gone
  *   note: free text                   # optional
  *
  * Ranks are GPUs of the topology. The source side takes `gpus` GPUs from 0 on, each destination
@@ -57,6 +57,12 @@ typedef struct {
     RefitProfile *profile;
     double budget_time_s;         /* 0: none */
     guint64 budget_staging_bytes; /* 0: none */
+    guint n_failed;
+    guint *failed; /* ranks that neither send nor receive, ascending */
+    /* Layouts of sides that hold the weights in another form than that on the wire, and the bytes
+     * that form takes there; NULL where the form is the same. */
+    RefitLayout *source_held;
+    RefitLayout **destinations_held; /* n_destinations entries, or NULL */
 } RefitCase;
 
 /* `overrides`: NULL-terminated "path=value" texts applied before reading, may be NULL. */

@@ -52,6 +52,13 @@ int refit_interval_list_compare(const RefitIntervalList *a, const RefitIntervalL
 /* Indices of both, `at` renumbered 0, 1, ... in index order. Linear in a->n + b->n. */
 RefitIntervalList *refit_interval_list_intersect(const RefitIntervalList *a,
                                                  const RefitIntervalList *b);
+/*
+ * Elements of `list` at the local places that `places` covers, each stored where `places` stores
+ * that place: what a cut of a local buffer leaves of the tensor. Places beyond the list are
+ * ignored. Cost: a sort of each by local place.
+ */
+RefitIntervalList *refit_interval_list_select(const RefitIntervalList *list,
+                                              const RefitIntervalList *places);
 /* Number of indices of both, without building the list. Linear in a->n + b->n. */
 guint64 refit_interval_list_common(const RefitIntervalList *a, const RefitIntervalList *b);
 /*
@@ -113,7 +120,8 @@ typedef struct {
     guint *ranks;
 } RefitMesh;
 
-/* REFIT_ERROR_INVALID when sizes and number of ranks disagree, an axis is 0, or a rank repeats. */
+/* REFIT_ERROR_MESH_SIZE when sizes and number of ranks disagree, REFIT_ERROR_RANK_DUP when a rank
+ * repeats, REFIT_ERROR_INVALID when an axis is 0 or there are too many. */
 RefitMesh *refit_mesh_new(guint n_axes, const guint *sizes, const guint *ranks, guint n_ranks,
                           GError **error) G_GNUC_WARN_UNUSED_RESULT;
 void refit_mesh_free(RefitMesh *mesh);
@@ -130,6 +138,8 @@ typedef enum {
     REFIT_SPLIT_CHUNK,    /* torch.chunk: ceil(n/parts) each, short and empty tails */
     REFIT_SPLIT_BALANCED, /* sizes differ by at most one, larger first */
     REFIT_SPLIT_SIZES,    /* stated sizes, summing to the extent that is split */
+    REFIT_SPLIT_STRIDED,  /* first `chunks` chunks, then a chunk of each: one run per chunk */
+    REFIT_SPLIT_LISTS,    /* stated places per part: any order, shared between parts or left out */
 } RefitSplit;
 
 /*
@@ -144,7 +154,38 @@ typedef struct {
     guint order;
     guint n_sizes;        /* with REFIT_SPLIT_SIZES: the axis size */
     const guint64 *sizes; /* with REFIT_SPLIT_SIZES: elements per part; copied by the sharding */
+    guint chunks;         /* with REFIT_SPLIT_STRIDED: at least 1 */
+    guint n_lists;        /* with REFIT_SPLIT_LISTS: the axis size */
+    /* With REFIT_SPLIT_LISTS: per part the local places it takes; referenced by the sharding. */
+    RefitIntervalList *const *lists;
 } RefitPlacement;
+
+/*
+ * Stated lists for the cuts that fused and packed parameters need. All return `parts` lists, owned
+ * by the caller (refit_lists_free).
+ *
+ * A packed projection is several segments side by side, each cut on its own: part j takes chunk
+ * j * ways / parts of each segment's `ways` chunks, so that ways == parts cuts evenly, 1 replicates
+ * and anything between (KV heads or groups fewer than ranks) does both. Requires ways <= parts.
+ */
+typedef struct {
+    guint64 extent;
+    guint ways;
+} RefitSegment;
+RefitIntervalList **refit_lists_of_segments(const RefitSegment *segments, guint n_segments,
+                                            guint parts);
+/*
+ * A fused parameter is rows of several members in turn; the whole is cut into `parts` chunks, and
+ * list j is what chunk j holds of `member`, by the member's own row numbers. Rows of no tensor
+ * (padding) have a member number of their own. REFIT_ERROR_OVERFLOW for a sum beyond 64 bits.
+ */
+typedef struct {
+    guint member;
+    guint64 lo, hi; /* rows of that member */
+} RefitFusedRows;
+RefitIntervalList **refit_lists_of_member(const RefitFusedRows *rows, guint n_rows, guint member,
+                                          guint parts, GError **error) G_GNUC_WARN_UNUSED_RESULT;
+void refit_lists_free(RefitIntervalList **lists, guint parts);
 
 /*
  * How one side holds a kind of tensor: one or more parts, each a mesh with a placement per axis.
@@ -156,12 +197,25 @@ typedef struct _RefitSharding RefitSharding;
 RefitSharding *refit_sharding_new(void);
 /*
  * Takes ownership of `mesh`, also on error. `placements` has mesh->n_axes entries.
- * REFIT_ERROR_INVALID when a dim >= REFIT_MAX_DIMS is named, the same dim is cut twice with equal
- * `order`, or sizes do not match the axis.
+ * REFIT_ERROR_INVALID when a dim >= REFIT_MAX_DIMS is named or the same dim is cut twice with equal
+ * `order`, REFIT_ERROR_PARTITION_COUNT when sizes or lists do not match the axis.
  */
 gboolean refit_sharding_add(RefitSharding *sharding, RefitMesh *mesh,
                             const RefitPlacement *placements, GError **error)
     G_GNUC_WARN_UNUSED_RESULT;
+/*
+ * Adds one rank that holds exactly `region`, which is copied with its local places: for layouts
+ * that no mesh describes (expert maps, scales of irregular blocks).
+ */
+gboolean refit_sharding_add_region(RefitSharding *sharding, guint rank, const RefitRegion *region,
+                                   GError **error) G_GNUC_WARN_UNUSED_RESULT;
+/*
+ * Says that all cuts of `dim` act on `extent` indices, of which the tensor has only the first
+ * (padded vocabularies); an extent equal to the tensor's changes nothing but is part of equality,
+ * so leave it out then. 0 removes it. Applies to every part.
+ */
+void refit_sharding_set_padded(RefitSharding *sharding, guint dim, guint64 extent);
+guint64 refit_sharding_padded(const RefitSharding *sharding, guint dim); /* 0: not padded */
 void refit_sharding_free(RefitSharding *sharding);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(RefitSharding, refit_sharding_free)
 guint refit_sharding_n_parts(const RefitSharding *sharding);
@@ -174,6 +228,16 @@ guint refit_sharding_hash(const RefitSharding *sharding);
 /* "mesh [2, 4] ranks 0-7: replicate, shard(0)"; ranks in mesh order; parts joined by "; ". Caller
  * frees. */
 char *refit_sharding_to_string(const RefitSharding *sharding);
+
+/*
+ * What one rank holds by one part of a sharding: the region with its local places, and the shape of
+ * its local buffer, which is larger than the region where the tensor is padded. `n_dims` and
+ * `shape` are the tensor's. FALSE without an error when the part does not name the rank; errors as
+ * refit_holding_new(). The region may be empty. Cost: axes times intervals.
+ */
+gboolean refit_sharding_local(const RefitSharding *sharding, guint part, guint rank, guint n_dims,
+                              const guint64 *shape, RefitRegion *region_out,
+                              guint64 *buffer_shape_out, GError **error) G_GNUC_WARN_UNUSED_RESULT;
 
 /* One distinct region and all ranks that hold it, ascending. */
 typedef struct {
@@ -193,8 +257,9 @@ typedef struct {
 } RefitHolding;
 
 /*
- * Applies `sharding` to a tensor. Errors: REFIT_ERROR_INVALID for a shard dim >= n_dims (a 0-d
- * tensor can only be replicated) or stated sizes that do not sum to the extent;
+ * Applies `sharding` to a tensor. Errors: REFIT_ERROR_DIM_RANGE for a shard dim >= n_dims,
+ * REFIT_ERROR_SCALAR_SHARD when the tensor has no dims, REFIT_ERROR_PARTITION_SUM for stated sizes
+ * that do not sum to the extent, REFIT_ERROR_INVALID for a padded extent below the tensor's;
  * REFIT_ERROR_OVERFLOW when the volume does not fit in 64 bits. Cost: distinct shards + ranks.
  */
 RefitHolding *refit_holding_new(const RefitSharding *sharding, guint n_dims, const guint64 *shape,

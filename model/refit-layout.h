@@ -16,9 +16,13 @@ G_BEGIN_DECLS
 
 typedef struct _RefitLayout RefitLayout; /* immutable once returned by a generator */
 
+struct _RefitPacking; /* refit-view.h */
+
 typedef struct {
     const char *name;
     const char *summary;
+    /* How logical tensors make up the engine's parameters; ends with a row without a parameter. */
+    const struct _RefitPacking *packings;
     /* One line per key of the case file, for help and documentation: "tp\ttensor parallel size". */
     const char *const *keys;
     /*

@@ -84,6 +84,7 @@ const char *refit_role_name(RefitRole role); /* static string */
 
 #define REFIT_NO_LAYER (-1)
 #define REFIT_NO_EXPERT (-1)
+#define REFIT_MAX_PACKED 6
 
 typedef struct {
     char *name;
@@ -96,18 +97,52 @@ typedef struct {
     gboolean mtp;
     guint64 elements;
     guint64 bytes;
+    /*
+     * A packed projection: dim `packed_dim` is n_packed segments side by side, each cut on its own.
+     * `units` heads or groups of a segment stay whole. n_packed 0: one piece.
+     */
+    guint n_packed, packed_dim;
+    struct {
+        guint64 extent;
+        guint units;
+    } packed[REFIT_MAX_PACKED];
+    /*
+     * Quantized forms. A scale tensor has one element per block of another tensor: `block[d]`
+     * indices of that tensor's dim d per index of its own. Layouts place it after its tensor.
+     */
+    gboolean scale;
+    guint scale_of; /* with `scale`: that tensor */
+    guint32 block[REFIT_MAX_DIMS];
+    /* Cuts of dim d fall on multiples of granule[d] or on the end; 0: anywhere. */
+    guint32 granule[REFIT_MAX_DIMS];
+    gboolean tiled; /* granules are tiles of a swizzled order; only the error code differs */
 } RefitTensor;
 
 typedef struct _RefitModel RefitModel; /* reference counted, immutable */
 
+/* In which numbers the weights are written. */
+typedef enum {
+    REFIT_FORM_PLAIN,     /* all in one dtype */
+    REFIT_FORM_NATIVE,    /* as the published checkpoint: FP8 blocks, MXFP4, or plain */
+    REFIT_FORM_FP8_BLOCK, /* matrices of linear layers in FP8 with a scale per 128 x 128 block */
+} RefitForm;
+
 typedef struct {
-    RefitDtype dtype; /* of all weights; tensors that stay in F32 (router biases) keep it */
+    RefitDtype dtype; /* of all weights that the form does not quantize; tensors that stay in F32
+                         (router biases) keep it */
     gboolean mtp;     /* include multi-token-prediction layers */
+    RefitForm form;
 } RefitModelOptions;
 
 /* `root` is the root node of a refit.model/1 document. Rejects duplicate names. */
 RefitModel *refit_model_parse(RefitNode *root, const RefitModelOptions *options, GError **error)
     G_GNUC_WARN_UNUSED_RESULT;
+/*
+ * A model of the given tensors, copied in their order, for programs; elements and bytes are
+ * computed. REFIT_ERROR_NAME_COLLISION, REFIT_ERROR_OVERFLOW.
+ */
+RefitModel *refit_model_new(const char *name, const RefitTensor *tensors, guint n_tensors,
+                            GError **error) G_GNUC_WARN_UNUSED_RESULT;
 RefitModel *refit_model_ref(RefitModel *model);
 void refit_model_unref(RefitModel *model);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(RefitModel, refit_model_unref)

@@ -35,7 +35,7 @@ static inline RefitCase *plan_case_new(const char *topology, const char *tensors
                         "tensors:\n%s",
                         tensors);
     g_autoptr(RefitDoc) doc = input_doc(text);
-    const RefitModelOptions options = {REFIT_DTYPE_BF16, TRUE};
+    const RefitModelOptions options = {.dtype = REFIT_DTYPE_BF16, .mtp = TRUE};
     refit_case->model = refit_model_parse(refit_doc_root(doc), &options, &error);
     g_assert_no_error(error);
     refit_case->source = plan_case_side("train", refit_case->model, 0, n_source, n_gpus, source);

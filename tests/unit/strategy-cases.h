@@ -40,7 +40,7 @@ static inline RefitCase *strategy_case_new(const StrategyCase *described) {
     g_autofree char *text = g_strconcat(
         "schema: refit.model/1\nname: made-up\nfamily: list\ntensors:\n", described->tensors, NULL);
     g_autoptr(RefitDoc) doc = input_doc(text);
-    const RefitModelOptions options = {REFIT_DTYPE_BF16, TRUE};
+    const RefitModelOptions options = {.dtype = REFIT_DTYPE_BF16, .mtp = TRUE};
     refit_case->model = refit_model_parse(refit_doc_root(doc), &options, &error);
     g_assert_no_error(error);
     refit_case->source = strategy_side("train", refit_case->model, n_gpus, described->source);

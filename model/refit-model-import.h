@@ -1,0 +1,40 @@
+#pragma once
+
+/*
+ * Models from files that other programs wrote, read as they are:
+ *
+ *   config.json                     hub facts; `model_type` chooses the family, unknown keys are
+ *                                   ignored, nested text_config and quantization_config are used
+ *   *.safetensors                   the header of one file: names, shapes, dtypes
+ *   model.safetensors.index.json    the headers of the files it lists, in the same folder
+ *   *.json of NCCL M2N              object of {name: {shape, dtype, shard}}
+ *
+ * Tensors from headers get their role, layer and expert from their names by the tables of the
+ * families; a name that no table knows is `other`, which every framework replicates.
+ */
+
+#include "refit-model.h"
+
+G_BEGIN_DECLS
+
+typedef enum {
+    REFIT_MODEL_FILE_REFIT, /* refit.model/1 */
+    REFIT_MODEL_FILE_HUB_CONFIG,
+    REFIT_MODEL_FILE_SAFETENSORS,
+    REFIT_MODEL_FILE_SAFETENSORS_INDEX,
+    REFIT_MODEL_FILE_M2N,
+} RefitModelFile;
+
+/* What a file is: by its ending for .safetensors, else by the keys of its root. */
+gboolean refit_model_file_kind(const char *path, RefitModelFile *kind_out, GError **error)
+    G_GNUC_WARN_UNUSED_RESULT;
+
+/*
+ * Loads a model of any kind of file. With headers, options->form and dtype are those of the file
+ * unless it is all plain and another plain dtype is asked for. Errors are located where the text
+ * has a place, else they name file and tensor.
+ */
+RefitModel *refit_model_import(const char *path, const RefitModelOptions *options, GError **error)
+    G_GNUC_WARN_UNUSED_RESULT;
+
+G_END_DECLS

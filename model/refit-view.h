@@ -1,0 +1,101 @@
+#pragma once
+
+/*
+ * Views: where the elements of logical tensors lie inside the physical parameters of a rank.
+ *
+ * Engines do not keep tensors as the hub names them. They fuse (q, k, v of a layer in one matrix),
+ * interleave (per KV group, or in blocks of rows), stack (all experts of a layer in one parameter)
+ * and pad (vocabularies). A framework says so in a table of packings; from it and the sharding
+ * follows, for each tensor on a rank, an affine map from logical indices to elements of a
+ * parameter, so that data can be sent from and received into live parameters.
+ *
+ *   vLLM, tp 2, rank 1; q [8, 4], k and v [4, 4]:  qkv_proj is [8, 4]: rows q q q q k k v v
+ *   k: rows 2-3 of the tensor are {[2, 4) at 4}, stride {4, 1}, offset 0
+ */
+
+#include "refit-layout.h"
+
+G_BEGIN_DECLS
+
+/* How logical tensors become one parameter along its first logical dim. */
+typedef enum {
+    REFIT_PACK_OWN,      /* a parameter of its own */
+    REFIT_PACK_CONCAT,   /* the rank's shards of the parts one after the other */
+    REFIT_PACK_KV_GROUP, /* per KV head: its query rows, then its key rows, then its value rows */
+    REFIT_PACK_BLOCKS,   /* blocks of a stated number of rows of each part in turn */
+} RefitPack;
+
+/*
+ * One row of a framework's table. The first row whose role and ending fit a tensor holds; a tensor
+ * without a row is a parameter of its own name.
+ */
+typedef struct _RefitPacking {
+    RefitRole role;
+    const char *ending;    /* of the logical name, "q_proj.weight"; NULL: any */
+    const char *parameter; /* takes the place of the ending, "qkv_proj.weight" */
+    RefitPack pack;
+    guint part;       /* place among the parts of the parameter, from 0 */
+    gboolean stacked; /* experts along a leading dim of slots; the ending then includes
+                         "experts.N." and that is replaced too */
+    guint block_rows; /* with REFIT_PACK_BLOCKS */
+} RefitPacking;
+
+typedef struct {
+    char *name;
+    RefitDtype dtype;
+    guint n_dims;
+    guint64 shape[REFIT_MAX_DIMS]; /* on this rank, padding included; dense, row-major */
+    guint64 bytes;
+    guint n_tensors; /* logical tensors with a view of it on this rank */
+} RefitParameter;
+
+/*
+ * The element with logical indices i lies at
+ *   offset + sum over dims d of stride[d] * place(d, i[d])
+ * elements from the start of the parameter; place() is the local place that `region` gives.
+ */
+typedef struct {
+    guint tensor;    /* of the model */
+    guint parameter; /* position in RefitRankViews.parameters */
+    RefitRegion region;
+    guint64 offset;
+    guint64 stride[REFIT_MAX_DIMS];
+} RefitView;
+
+/* All parameters and views of one rank. Views are in the order of (tensor, offset); a tensor held
+ * twice has two. Parameters are in the order of their first tensor. */
+typedef struct {
+    guint rank;
+    guint n_parameters, n_views;
+    RefitParameter *parameters;
+    RefitView *views;
+} RefitRankViews;
+
+/*
+ * `rank` is a rank of the layout; one that holds nothing has no parameters. Errors: those of
+ * refit_sharding_local(), naming the tensor; REFIT_ERROR_INVALID when parts that share a parameter
+ * do not fit together (dtypes or other dims differ, a group is cut where the pack does not allow
+ * it). Cost: tensors of the model plus intervals held.
+ */
+RefitRankViews *refit_rank_views_new(const RefitLayout *layout, guint rank, GError **error)
+    G_GNUC_WARN_UNUSED_RESULT;
+void refit_rank_views_free(RefitRankViews *views);
+G_DEFINE_AUTOPTR_CLEANUP_FUNC(RefitRankViews, refit_rank_views_free)
+/* First view of `tensor`, or NULL; *n_out (may be NULL) takes how many there are. */
+const RefitView *refit_rank_views_find(const RefitRankViews *views, guint tensor, guint *n_out);
+
+/* `length` elements that are contiguous in both parameters. Offsets in elements. */
+typedef struct {
+    guint64 from, to, length;
+} RefitRun;
+
+/*
+ * Appends to `runs` (of RefitRun) the runs that move `region`, which both views hold, in the order
+ * of `to`. refit_runs_join() then sorts all runs of one pair of parameters by `to` and joins
+ * neighbours that continue each other on both sides.
+ */
+void refit_view_append_runs(const RefitView *from, const RefitView *to, const RefitRegion *region,
+                            GArray *runs);
+void refit_runs_join(GArray *runs);
+
+G_END_DECLS
