@@ -36,8 +36,8 @@ typedef struct {
     RefitInterval items[];
 } RefitIntervalList;
 
-/* Takes intervals in any order; REFIT_ERROR_INVALID when two overlap or one is reversed. Empty
- * intervals are dropped. */
+/* Takes intervals in any order; REFIT_ERROR_INVALID when two overlap or one is reversed,
+ * REFIT_ERROR_OVERFLOW when a local place does not fit in 64 bits. Empty intervals are dropped. */
 RefitIntervalList *refit_interval_list_new(const RefitInterval *items, guint n, GError **error)
     G_GNUC_WARN_UNUSED_RESULT;
 /* [lo, hi) stored at 0; empty when lo == hi. */
@@ -49,6 +49,10 @@ gboolean refit_interval_list_same_indices(const RefitIntervalList *a, const Refi
 gboolean refit_interval_list_equal(const RefitIntervalList *a, const RefitIntervalList *b);
 /* Order of indices, for sorting: first differing `lo`, then `hi`, then length. */
 int refit_interval_list_compare(const RefitIntervalList *a, const RefitIntervalList *b);
+/* TRUE when local places count 0, 1, ... in index order, as results of operations have them. */
+gboolean refit_interval_list_is_packed(const RefitIntervalList *list);
+/* Length of the local buffer: the end of its last place in use, so gaps before it count. */
+guint64 refit_interval_list_local_extent(const RefitIntervalList *list);
 /* Indices of both, `at` renumbered 0, 1, ... in index order. Linear in a->n + b->n. */
 RefitIntervalList *refit_interval_list_intersect(const RefitIntervalList *a,
                                                  const RefitIntervalList *b);
@@ -264,6 +268,9 @@ typedef struct {
  */
 RefitHolding *refit_holding_new(const RefitSharding *sharding, guint n_dims, const guint64 *shape,
                                 GError **error) G_GNUC_WARN_UNUSED_RESULT;
+/* What several shardings hold together, each with its own padding. */
+RefitHolding *refit_holding_new_all(const RefitSharding *const *shardings, guint n, guint n_dims,
+                                    const guint64 *shape, GError **error) G_GNUC_WARN_UNUSED_RESULT;
 void refit_holding_free(RefitHolding *holding);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(RefitHolding, refit_holding_free)
 

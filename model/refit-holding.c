@@ -1,17 +1,15 @@
 /*
- * Holdings: which ranks hold which part of a tensor, and where two holdings meet.
+ * Holdings: which ranks hold which part of a tensor.
  *
  * Problem: hundreds of ranks, few distinct shards; a class of tensors needs all shards with their
- * ranks, and the pairs of shards of two sides that have elements in common, without trying every
- * pair. Method: the axes that shard a dim cut its index range one after the other, once per
+ * ranks. Method: the axes that shard a dim cut its index range one after the other, once per
  * distinct shard and not per rank; ranks are then dealt to the product of the dims' shards by a
- * counting sort. Pieces are sorted, so they form a tree with one level per dim; overlaps walk the
- * tree of one side and keep the nodes of the other side that meet in every dim so far, with the
- * meeting pairs of lists found by one sweep per dim (refit-cuts.c). Cost: distinct shards plus
- * ranks to build; sort plus output to overlap.
+ * counting sort. Plain cuts give pieces that are sorted and distinct; only several parts, strided
+ * cuts and stated lists need a sort that also joins equal pieces. The question of one rank walks
+ * the same cuts along its own coordinates. Cost: distinct shards plus ranks.
  */
 
-#include "refit-cuts.h"
+#include "refit-geometry-private.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -43,92 +41,60 @@ static int piece_compare(const void *a, const void *b) {
     return refit_region_compare(&left->region, &right->region);
 }
 
-/* torch.chunk: every part ceil(extent / parts) long until the indices run out. */
-static RefitIntervalList *chunk(const RefitIntervalList *list, guint parts, guint index) {
-    guint64 each = list->extent / parts + (list->extent % parts != 0);
-    guint64 from = list->extent;
-
-    if (each > 0 && index <= list->extent / each)
-        from = index * each;
-    return refit_interval_list_slice(list, from, from + MIN(each, list->extent - from));
-}
-
-static gboolean check_stated_sizes(const RefitPlacement *placement, guint axis, guint64 extent,
-                                   GError **error) {
-    guint64 sum = 0;
-
-    for (guint i = 0; i < placement->n_sizes; i++) {
-        if (!refit_checked_add(sum, placement->sizes[i], "sum of stated part sizes", &sum, error))
-            return FALSE;
-    }
-    if (sum != extent) {
-        g_set_error(error, REFIT_ERROR, REFIT_ERROR_INVALID,
-                    "part sizes stated for mesh axis %u sum to %" G_GUINT64_FORMAT
-                    ", but the extent of dim %u that they cut is %" G_GUINT64_FORMAT
-                    ": state sizes that sum to it",
-                    axis, sum, placement->dim, extent);
-        return FALSE;
-    }
-    return TRUE;
-}
-
 /* Replaces the shards of a dim by the parts that one axis cuts each of them into. */
 static gboolean dim_shards_cut(DimShards *shards, const RefitPlacement *placement, guint axis,
                                guint parts, GError **error) {
-    RefitIntervalList **lists;
+    DimShards cut = {.lists = g_new(RefitIntervalList *, (gsize)shards->n * parts)};
 
-    if (placement->split == REFIT_SPLIT_SIZES) {
-        for (guint i = 0; i < shards->n; i++) {
-            if (!check_stated_sizes(placement, axis, shards->lists[i]->extent, error))
-                return FALSE;
-        }
-    }
-    lists = g_new(RefitIntervalList *, (gsize)shards->n * parts);
     for (guint i = 0; i < shards->n; i++) {
-        const RefitIntervalList *whole = shards->lists[i];
-        guint64 from = 0;
-
-        for (guint p = 0; p < parts; p++) {
-            RefitIntervalList **part = &lists[(gsize)i * parts + p];
-
-            if (placement->split == REFIT_SPLIT_CHUNK) {
-                *part = chunk(whole, parts, p);
-            } else if (placement->split == REFIT_SPLIT_BALANCED) {
-                *part = refit_interval_list_part(whole, parts, p);
-            } else {
-                *part = refit_interval_list_slice(whole, from, from + placement->sizes[p]);
-                from += placement->sizes[p];
-            }
+        if (!refit_split_list(shards->lists[i], placement, axis, parts, 0, parts, cut.lists + cut.n,
+                              error)) {
+            dim_shards_clear(&cut);
+            return FALSE;
         }
-        refit_interval_list_unref(shards->lists[i]);
+        cut.n += parts;
     }
-    g_free(shards->lists);
-    shards->lists = lists;
-    shards->n *= parts;
     for (guint a = 0; a < REFIT_MAX_AXES; a++)
-        shards->stride[a] *= parts;
-    shards->stride[axis] = 1;
+        cut.stride[a] = shards->stride[a] * parts;
+    cut.stride[axis] = 1;
+    dim_shards_clear(shards);
+    *shards = cut;
     return TRUE;
 }
 
+/* Axis that cuts `dim` as number `order`, or -1; orders count 0, 1, ... in a normal form. */
+static int axis_of_order(const RefitMesh *mesh, const RefitPlacement *placements, guint dim,
+                         guint order) {
+    for (guint a = 0; a < mesh->n_axes; a++) {
+        if (placements[a].kind == REFIT_PLACEMENT_SHARD && placements[a].dim == dim &&
+            placements[a].order == order)
+            return (int)a;
+    }
+    return -1;
+}
+
 /* All shards of one dim; an empty DimShards after an error. */
-static gboolean dim_shards_init(DimShards *shards, const RefitMesh *mesh,
-                                const RefitPlacement *placements, guint dim, guint64 extent,
-                                GError **error) {
-    *shards = (DimShards){.n = 1, .lists = g_new(RefitIntervalList *, 1)};
-    shards->lists[0] = refit_interval_list_range(0, extent);
-    /* Orders of one dim count 0, 1, ... in a sharding's normal form. */
-    for (guint order = 0; order < mesh->n_axes; order++) {
-        for (guint a = 0; a < mesh->n_axes; a++) {
-            if (placements[a].kind != REFIT_PLACEMENT_SHARD || placements[a].dim != dim ||
-                placements[a].order != order)
-                continue;
-            if (!dim_shards_cut(shards, &placements[a], a, mesh->sizes[a], error)) {
-                dim_shards_clear(shards);
-                return FALSE;
-            }
+static gboolean dim_shards_init(DimShards *shards, const RefitSharding *sharding, guint part,
+                                guint dim, guint64 extent, GError **error) {
+    const RefitMesh *mesh = refit_sharding_mesh(sharding, part);
+    const RefitPlacement *placements = refit_sharding_placements(sharding, part);
+    guint64 padded;
+    int axis;
+
+    *shards = (DimShards){0};
+    if (!refit_split_extent(sharding, dim, extent, &padded, error))
+        return FALSE;
+    shards->n = 1;
+    shards->lists = g_new(RefitIntervalList *, 1);
+    shards->lists[0] = refit_interval_list_range(0, padded);
+    for (guint order = 0; (axis = axis_of_order(mesh, placements, dim, order)) >= 0; order++) {
+        if (!dim_shards_cut(shards, &placements[axis], (guint)axis, mesh->sizes[axis], error)) {
+            dim_shards_clear(shards);
+            return FALSE;
         }
     }
+    for (guint i = 0; i < shards->n && padded > extent; i++)
+        shards->lists[i] = refit_split_clip(shards->lists[i], extent);
     return TRUE;
 }
 
@@ -197,21 +163,14 @@ static void add_pieces(GArray *pieces, const RefitMesh *mesh, const DimShards *s
 static gboolean add_part(GArray *pieces, const RefitSharding *sharding, guint part, guint n_dims,
                          const guint64 *shape, guint *ranks, GError **error) {
     const RefitMesh *mesh = refit_sharding_mesh(sharding, part);
-    const RefitPlacement *placements = refit_sharding_placements(sharding, part);
     DimShards shards[REFIT_MAX_DIMS];
     guint n_ready = 0;
 
-    for (guint a = 0; a < mesh->n_axes; a++) {
-        if (placements[a].kind == REFIT_PLACEMENT_SHARD && placements[a].dim >= n_dims) {
-            g_set_error(error, REFIT_ERROR, REFIT_ERROR_INVALID,
-                        "mesh axis %u shards dim %u of a tensor with %u dims: "
-                        "name a dim below %u or replicate",
-                        a, placements[a].dim, n_dims, n_dims);
-            return FALSE;
-        }
-    }
+    if (!refit_split_check_dims(refit_sharding_placements(sharding, part), mesh->n_axes, n_dims,
+                                error))
+        return FALSE;
     while (n_ready < n_dims &&
-           dim_shards_init(&shards[n_ready], mesh, placements, n_ready, shape[n_ready], error))
+           dim_shards_init(&shards[n_ready], sharding, part, n_ready, shape[n_ready], error))
         n_ready++;
     if (n_ready == n_dims)
         add_pieces(pieces, mesh, shards, n_dims, ranks);
@@ -262,44 +221,77 @@ static void join_pieces(GArray *pieces, guint **block) {
     *block = joined;
 }
 
-static gboolean check_volume(guint n_dims, const guint64 *shape, GError **error) {
+/* Checks what does not depend on a part: dims, padded extents and the volume they span. */
+static gboolean check_shape(const RefitSharding *sharding, guint n_dims, const guint64 *shape,
+                            GError **error) {
+    guint64 extents[REFIT_MAX_DIMS];
     guint64 volume = 1;
+    gboolean empty = FALSE;
 
-    for (guint d = 0; d < n_dims; d++) {
-        if (shape[d] == 0)
-            return TRUE;
+    if (n_dims > REFIT_MAX_DIMS) {
+        g_set_error(error, REFIT_ERROR, REFIT_ERROR_INVALID, "tensor has %u dims, the limit is %d",
+                    n_dims, REFIT_MAX_DIMS);
+        return FALSE;
+    }
+    for (guint d = n_dims; d < REFIT_MAX_DIMS; d++) {
+        if (refit_sharding_padded(sharding, d) != 0) {
+            g_set_error(error, REFIT_ERROR, REFIT_ERROR_DIM_RANGE,
+                        "dim %u of a tensor with %u dims is padded: pad a dim that it has", d,
+                        n_dims);
+            return FALSE;
+        }
     }
     for (guint d = 0; d < n_dims; d++) {
-        if (!refit_checked_mul(volume, shape[d], "number of elements", &volume, error))
+        if (!refit_split_extent(sharding, d, shape[d], &extents[d], error))
+            return FALSE;
+        empty = empty || extents[d] == 0;
+    }
+    for (guint d = 0; d < n_dims && !empty; d++) {
+        if (!refit_checked_mul(volume, extents[d], "number of elements", &volume, error))
             return FALSE;
     }
     return TRUE;
 }
 
-RefitHolding *refit_holding_new(const RefitSharding *sharding, guint n_dims, const guint64 *shape,
-                                GError **error) {
-    guint n_parts = refit_sharding_n_parts(sharding);
+/* Pieces of one part come out sorted and distinct unless a cut takes places out of turn. */
+static gboolean needs_join(const RefitSharding *sharding) {
+    const RefitMesh *mesh;
+    const RefitPlacement *placements;
+
+    if (refit_sharding_n_parts(sharding) != 1)
+        return TRUE;
+    mesh = refit_sharding_mesh(sharding, 0);
+    placements = refit_sharding_placements(sharding, 0);
+    for (guint a = 0; a < mesh->n_axes; a++) {
+        if (placements[a].split == REFIT_SPLIT_STRIDED || placements[a].split == REFIT_SPLIT_LISTS)
+            return TRUE;
+    }
+    return FALSE;
+}
+
+RefitHolding *refit_holding_new_all(const RefitSharding *const *shardings, guint n, guint n_dims,
+                                    const guint64 *shape, GError **error) {
     guint n_ranks = 0;
     Holding *holding;
     GArray *pieces;
-    gboolean ok;
+    gboolean ok = TRUE;
 
-    if (n_dims > REFIT_MAX_DIMS) {
-        g_set_error(error, REFIT_ERROR, REFIT_ERROR_INVALID, "tensor has %u dims, the limit is %d",
-                    n_dims, REFIT_MAX_DIMS);
-        return NULL;
+    for (guint s = 0; s < n; s++) {
+        if (!check_shape(shardings[s], n_dims, shape, error))
+            return NULL;
+        for (guint i = 0; i < refit_sharding_n_parts(shardings[s]); i++)
+            n_ranks += refit_sharding_mesh(shardings[s], i)->n_ranks;
     }
-    ok = check_volume(n_dims, shape, error);
-    for (guint i = 0; i < n_parts; i++)
-        n_ranks += refit_sharding_mesh(sharding, i)->n_ranks;
     pieces = g_array_new(FALSE, FALSE, sizeof(RefitPiece));
     holding = g_new0(Holding, 1);
     holding->ranks = g_new(guint, n_ranks);
-    for (guint i = 0, used = 0; i < n_parts && ok; i++) {
-        ok = add_part(pieces, sharding, i, n_dims, shape, holding->ranks + used, error);
-        used += refit_sharding_mesh(sharding, i)->n_ranks;
+    for (guint s = 0, used = 0; s < n; s++) {
+        for (guint i = 0; i < refit_sharding_n_parts(shardings[s]) && ok; i++) {
+            ok = add_part(pieces, shardings[s], i, n_dims, shape, holding->ranks + used, error);
+            used += refit_sharding_mesh(shardings[s], i)->n_ranks;
+        }
     }
-    if (ok && n_parts > 1)
+    if (ok && (n != 1 || needs_join(shardings[0])))
         join_pieces(pieces, &holding->ranks);
     holding->holding.n_pieces = pieces->len;
     holding->holding.pieces = (RefitPiece *)(gpointer)g_array_free(pieces, FALSE);
@@ -308,6 +300,11 @@ RefitHolding *refit_holding_new(const RefitSharding *sharding, guint n_dims, con
         return NULL;
     }
     return &holding->holding;
+}
+
+RefitHolding *refit_holding_new(const RefitSharding *sharding, guint n_dims, const guint64 *shape,
+                                GError **error) {
+    return refit_holding_new_all(&sharding, 1, n_dims, shape, error);
 }
 
 void refit_holding_free(RefitHolding *holding) {
@@ -322,157 +319,69 @@ void refit_holding_free(RefitHolding *holding) {
     g_free(self);
 }
 
-/* A list of b that a list of a meets, and what they have in common. */
-typedef struct {
-    guint list;
-    RefitIntervalList *common;
-} Meeting;
+/* Coordinates of `rank` in a mesh; FALSE when it is not there. */
+static gboolean find_coordinates(const RefitMesh *mesh, guint rank, guint *coordinates) {
+    guint position = 0;
 
-/* A node of the tree of b: pieces [first, end) agree in the dims walked so far. */
-typedef struct {
-    guint first, end;
-    RefitRegion common; /* borrowed lists */
-} Node;
-
-typedef struct {
-    const RefitHolding *a;
-    guint n_dims;
-    RefitCuts cuts[REFIT_MAX_DIMS];
-    GArray **meetings[REFIT_MAX_DIMS]; /* per dim and list of a, ascending */
-    GArray *nodes[REFIT_MAX_DIMS + 1]; /* Node; nodes[d] meet in dims 0 .. d - 1 */
-    RefitOverlapFunc func;
-    gpointer user_data;
-} Overlaps;
-
-/* Lists of b that share a group with list `list`. */
-static GArray *find_meetings(const RefitCuts *cuts, guint list) {
-    GArray *meetings = g_array_new(FALSE, FALSE, sizeof(Meeting));
-    g_autoptr(GArray) met = g_array_new(FALSE, FALSE, sizeof(guint));
-
-    for (guint p = cuts->parts_start[list]; p < cuts->parts_start[list + 1]; p++) {
-        guint group = cuts->parts[p];
-
-        for (guint i = cuts->cover_start[group]; i < cuts->cover_start[group + 1]; i++) {
-            if (cuts->in_b[cuts->cover[i]])
-                g_array_append_val(met, cuts->cover[i]);
-        }
+    while (position < mesh->n_ranks && mesh->ranks[position] != rank)
+        position++;
+    if (position == mesh->n_ranks)
+        return FALSE;
+    for (guint a = mesh->n_axes; a-- > 0;) {
+        coordinates[a] = position % mesh->sizes[a];
+        position /= mesh->sizes[a];
     }
-    refit_ranks_sort((guint *)(gpointer)met->data, met->len);
-    for (guint i = 0; i < met->len; i++) {
-        Meeting meeting = {.list = g_array_index(met, guint, i)};
-
-        if (i > 0 && meeting.list == g_array_index(met, guint, i - 1))
-            continue;
-        meeting.common =
-            refit_interval_list_intersect(cuts->lists[list], cuts->lists[meeting.list]);
-        g_array_append_val(meetings, meeting);
-    }
-    return meetings;
+    return TRUE;
 }
 
-static void overlaps_init_dim(Overlaps *self, guint dim, const RefitHolding *b) {
-    RefitCuts *cuts = &self->cuts[dim];
+/* What one position of a mesh keeps of a dim; NULL on error. */
+static RefitIntervalList *dim_local(const RefitSharding *sharding, guint part,
+                                    const guint *coordinates, guint dim, guint64 extent,
+                                    guint64 *buffer_out, GError **error) {
+    const RefitMesh *mesh = refit_sharding_mesh(sharding, part);
+    const RefitPlacement *placements = refit_sharding_placements(sharding, part);
+    g_autoptr(RefitIntervalList) list = NULL;
+    guint64 padded;
+    int axis;
 
-    refit_cuts_init(cuts, self->a, b, dim);
-    self->meetings[dim] = g_new0(GArray *, cuts->n_lists);
-    for (guint i = 0; i < self->a->n_pieces; i++) {
-        guint list = cuts->a_list[i];
+    if (!refit_split_extent(sharding, dim, extent, &padded, error))
+        return NULL;
+    list = refit_interval_list_range(0, padded);
+    for (guint order = 0; (axis = axis_of_order(mesh, placements, dim, order)) >= 0; order++) {
+        RefitIntervalList *kept;
 
-        if (self->meetings[dim][list] == NULL)
-            self->meetings[dim][list] = find_meetings(cuts, list);
+        if (!refit_split_list(list, &placements[axis], (guint)axis, mesh->sizes[axis],
+                              coordinates[axis], 1, &kept, error))
+            return NULL;
+        refit_interval_list_unref(list);
+        list = kept;
     }
+    *buffer_out = refit_interval_list_local_extent(list);
+    return refit_split_clip(g_steal_pointer(&list), extent);
 }
 
-static void overlaps_clear_dim(Overlaps *self, guint dim) {
-    for (guint l = 0; l < self->cuts[dim].n_lists; l++) {
-        GArray *meetings = self->meetings[dim][l];
+gboolean refit_sharding_local(const RefitSharding *sharding, guint part, guint rank, guint n_dims,
+                              const guint64 *shape, RefitRegion *region_out,
+                              guint64 *buffer_shape_out, GError **error) {
+    const RefitMesh *mesh = refit_sharding_mesh(sharding, part);
+    g_auto(RefitRegion) region = {0};
+    guint64 buffer[REFIT_MAX_DIMS] = {0};
+    guint coordinates[REFIT_MAX_AXES];
 
-        if (meetings == NULL)
-            continue;
-        for (guint i = 0; i < meetings->len; i++)
-            refit_interval_list_unref(g_array_index(meetings, Meeting, i).common);
-        g_array_unref(meetings);
+    if (!find_coordinates(mesh, rank, coordinates))
+        return FALSE;
+    if (!check_shape(sharding, n_dims, shape, error) ||
+        !refit_split_check_dims(refit_sharding_placements(sharding, part), mesh->n_axes, n_dims,
+                                error))
+        return FALSE;
+    for (; region.n_dims < n_dims; region.n_dims++) {
+        guint d = region.n_dims;
+
+        region.dims[d] = dim_local(sharding, part, coordinates, d, shape[d], &buffer[d], error);
+        if (region.dims[d] == NULL)
+            return FALSE;
     }
-    g_free(self->meetings[dim]);
-    refit_cuts_clear(&self->cuts[dim]);
-}
-
-/* First piece in [first, end) whose list is at least `list`. */
-static guint lower_bound(const guint *lists, guint first, guint end, guint list) {
-    while (first < end) {
-        guint middle = first + (end - first) / 2;
-
-        if (lists[middle] < list)
-            first = middle + 1;
-        else
-            end = middle;
-    }
-    return first;
-}
-
-/* Children of `node` in `dim` whose list meets one of `meetings`. */
-static void refine(GArray *children, const Node *node, guint dim, const guint *lists,
-                   const GArray *meetings) {
-    guint first = node->first;
-
-    for (guint i = 0; i < meetings->len && first < node->end; i++) {
-        const Meeting *meeting = &g_array_index(meetings, Meeting, i);
-        Node child = *node;
-
-        child.first = lower_bound(lists, first, node->end, meeting->list);
-        child.end = lower_bound(lists, child.first, node->end, meeting->list + 1);
-        first = child.end;
-        if (child.first == child.end)
-            continue;
-        child.common.dims[dim] = meeting->common;
-        g_array_append_val(children, child);
-    }
-}
-
-/* Pieces [first, end) of a agree in dims 0 .. dim - 1; self->nodes[dim] are their partners. */
-static void overlaps_walk(Overlaps *self, guint dim, guint first, guint end) {
-    const GArray *nodes = self->nodes[dim];
-
-    if (dim == self->n_dims) {
-        for (guint i = 0; i < nodes->len; i++) {
-            const Node *node = &g_array_index(nodes, Node, i);
-
-            self->func(first, node->first, &node->common, self->user_data);
-        }
-        return;
-    }
-    while (first < end && nodes->len > 0) {
-        guint list = self->cuts[dim].a_list[first];
-        guint next = lower_bound(self->cuts[dim].a_list, first, end, list + 1);
-
-        g_array_set_size(self->nodes[dim + 1], 0);
-        for (guint i = 0; i < nodes->len; i++) {
-            refine(self->nodes[dim + 1], &g_array_index(nodes, Node, i), dim,
-                   self->cuts[dim].b_list, self->meetings[dim][list]);
-        }
-        overlaps_walk(self, dim + 1, first, next);
-        first = next;
-    }
-}
-
-void refit_holding_overlaps(const RefitHolding *a, const RefitHolding *b, RefitOverlapFunc func,
-                            gpointer user_data) {
-    Overlaps self = {.a = a, .func = func, .user_data = user_data};
-    Node root = {.first = 0, .end = b->n_pieces};
-
-    if (a->n_pieces == 0 || b->n_pieces == 0)
-        return;
-    self.n_dims = a->pieces[0].region.n_dims;
-    g_assert(b->pieces[0].region.n_dims == self.n_dims);
-    root.common.n_dims = self.n_dims;
-    for (guint d = 0; d <= self.n_dims; d++)
-        self.nodes[d] = g_array_new(FALSE, FALSE, sizeof(Node));
-    for (guint d = 0; d < self.n_dims; d++)
-        overlaps_init_dim(&self, d, b);
-    g_array_append_val(self.nodes[0], root);
-    overlaps_walk(&self, 0, 0, a->n_pieces);
-    for (guint d = 0; d < self.n_dims; d++)
-        overlaps_clear_dim(&self, d);
-    for (guint d = 0; d <= self.n_dims; d++)
-        g_array_unref(self.nodes[d]);
+    memcpy(buffer_shape_out, buffer, n_dims * sizeof *buffer);
+    *region_out = refit_region_copy(&region);
+    return TRUE;
 }

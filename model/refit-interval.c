@@ -43,8 +43,7 @@ static RefitIntervalList *list_share(const RefitIntervalList *list) {
     return refit_interval_list_ref((RefitIntervalList *)list);
 }
 
-/* TRUE when local places count 0, 1, ... in index order, as results of operations have them. */
-static gboolean list_is_packed(const RefitIntervalList *list) {
+gboolean refit_interval_list_is_packed(const RefitIntervalList *list) {
     guint64 at = 0;
 
     for (guint i = 0; i < list->n; i++) {
@@ -53,6 +52,14 @@ static gboolean list_is_packed(const RefitIntervalList *list) {
         at += list->items[i].hi - list->items[i].lo;
     }
     return TRUE;
+}
+
+guint64 refit_interval_list_local_extent(const RefitIntervalList *list) {
+    guint64 extent = 0;
+
+    for (guint i = 0; i < list->n; i++)
+        extent = MAX(extent, list->items[i].at + (list->items[i].hi - list->items[i].lo));
+    return extent;
 }
 
 gboolean refit_interval_list_next_run(const RefitIntervalList *list, guint *position,
@@ -78,6 +85,24 @@ static int interval_compare(const void *a, const void *b) {
     return left->lo < right->lo ? -1 : left->lo > right->lo;
 }
 
+static int place_compare(const void *a, const void *b) {
+    const RefitInterval *left = a;
+    const RefitInterval *right = b;
+
+    return left->at < right->at ? -1 : left->at > right->at;
+}
+
+/* One pass when already sorted, as most are. */
+static void intervals_sort(RefitInterval *items, guint n,
+                           int (*compare)(const void *, const void *)) {
+    for (guint i = 1; i < n; i++) {
+        if (compare(&items[i - 1], &items[i]) > 0) {
+            qsort(items, n, sizeof *items, compare);
+            return;
+        }
+    }
+}
+
 RefitIntervalList *refit_interval_list_new(const RefitInterval *items, guint n, GError **error) {
     g_autoptr(RefitIntervalList) list = NULL;
     g_autofree RefitInterval *sorted = g_new(RefitInterval, n);
@@ -91,11 +116,16 @@ RefitIntervalList *refit_interval_list_new(const RefitInterval *items, guint n, 
                         items[i].lo, items[i].hi);
             return NULL;
         }
-        if (items[i].lo < items[i].hi)
+        if (items[i].lo < items[i].hi) {
+            guint64 end;
+
+            if (!refit_checked_add(items[i].at, items[i].hi - items[i].lo,
+                                   "end of a local interval", &end, error))
+                return NULL;
             sorted[n_sorted++] = items[i];
+        }
     }
-    if (n_sorted > 1)
-        qsort(sorted, n_sorted, sizeof *sorted, interval_compare);
+    intervals_sort(sorted, n_sorted, interval_compare);
 
     list = list_alloc(n_sorted);
     for (guint i = 0; i < n_sorted; i++) {
@@ -212,6 +242,41 @@ RefitIntervalList *refit_interval_list_intersect(const RefitIntervalList *a,
     return list;
 }
 
+RefitIntervalList *refit_interval_list_select(const RefitIntervalList *list,
+                                              const RefitIntervalList *places) {
+    g_autofree RefitInterval *local = g_memdup2(list->items, list->n * sizeof *local);
+    g_autofree RefitInterval *kept = g_new(RefitInterval, (gsize)list->n + places->n);
+    RefitIntervalList *selection;
+    guint n_kept = 0;
+    guint i = 0;
+    guint j = 0;
+
+    intervals_sort(local, list->n, place_compare);
+    while (i < list->n && j < places->n) {
+        const RefitInterval *item = &local[i];
+        const RefitInterval *place = &places->items[j];
+        guint64 end = item->at + (item->hi - item->lo);
+        guint64 from = MAX(item->at, place->lo);
+        guint64 to = MIN(end, place->hi);
+
+        if (from < to) {
+            guint64 lo = item->lo + (from - item->at);
+
+            kept[n_kept++] = (RefitInterval){
+                .lo = lo, .hi = lo + (to - from), .at = place->at + (from - place->lo)};
+        }
+        if (end <= place->hi)
+            i++;
+        else
+            j++;
+    }
+    intervals_sort(kept, n_kept, interval_compare);
+    selection = list_alloc(n_kept);
+    for (guint k = 0; k < n_kept; k++)
+        list_append(selection, kept[k].lo, kept[k].hi, kept[k].at);
+    return selection;
+}
+
 guint64 refit_interval_list_common(const RefitIntervalList *a, const RefitIntervalList *b) {
     guint64 common = 0;
     guint i = 0;
@@ -239,7 +304,7 @@ RefitIntervalList *refit_interval_list_slice(const RefitIntervalList *list, guin
     guint64 position = 0; /* of the first index of the item at hand */
 
     g_assert(from <= to && to <= list->extent);
-    if (from == 0 && to == list->extent && list_is_packed(list))
+    if (from == 0 && to == list->extent && refit_interval_list_is_packed(list))
         return list_share(list);
     slice = list_alloc(list->n);
     for (guint i = 0; i < list->n && position < to; i++) {

@@ -21,6 +21,7 @@ typedef struct {
 /* What each of up to MAX_RANKS positions holds: bit e is element e in row-major order. */
 typedef struct {
     guint64 held[MAX_RANKS];
+    gboolean scattered; /* some cut leaves more than one run, in an order of its own */
 } Held;
 
 /* One side: what its positions hold, and the library's answer under two rank numberings. */
@@ -34,7 +35,16 @@ typedef struct {
     guint n_axes;
     guint sizes[3];
     RefitPlacement placements[3];
+    guint padding; /* indices of each dim beyond the tensor's */
 } Config;
+
+/* The indices that a position stores of one dim, by local place; PAD where none is stored. */
+#define MAX_PLACES 24
+#define PAD -1
+typedef struct {
+    guint n;
+    int index[MAX_PLACES];
+} Buffer;
 
 static guint rank_of(guint position, gboolean destination) {
     return destination ? 20 - 2 * position : position;
@@ -56,72 +66,139 @@ static guint index_of(const Shape *shape, guint element, guint dim) {
 
 /* ---- oracle: sharding by dealing indices ---- */
 
-/* Which of `parts` gets the index at `position` of `n`, by handing out indices one by one. */
-static guint part_of(guint position, guint n, guint parts, RefitSplit split) {
+/* Hands `n` places out to `parts` one by one: owner[i] gets place i. */
+static void deal(guint n, guint parts, RefitSplit split, guint *owner) {
     guint part = 0;
     guint in_part = 0;
 
     for (guint i = 0; i < n; i++) {
         guint room;
 
-        if (split == REFIT_SPLIT_CHUNK)
-            room = (n + parts - 1) / parts;
-        else
-            room = part < n % parts ? n / parts + 1 : n / parts;
-        if (in_part == room) {
+        for (;;) {
+            if (split == REFIT_SPLIT_BALANCED)
+                room = part < n % parts ? n / parts + 1 : n / parts;
+            else
+                room = (n + parts - 1) / parts;
+            if (in_part < room)
+                break;
             part++;
             in_part = 0;
         }
-        if (i == position)
-            return part;
+        owner[i] = part;
         in_part++;
     }
-    g_assert_not_reached();
 }
 
-/* Indices of dim `dim` that the position with `coordinates` keeps, as a mask. */
-static guint kept_indices(const Config *config, const guint *coordinates, guint dim, guint extent) {
-    guint kept = (1u << extent) - 1;
+/* The same, chunk by chunk: each of `chunks` is dealt to all parts. */
+static void deal_each(guint n, guint chunks, guint parts, guint *owner) {
+    guint chunk_of[MAX_PLACES];
+    guint first = 0;
 
+    deal(n, chunks, REFIT_SPLIT_CHUNK, chunk_of);
+    for (guint i = 1; i <= n; i++) {
+        if (i < n && chunk_of[i] == chunk_of[first])
+            continue;
+        deal(i - first, parts, REFIT_SPLIT_CHUNK, owner + first);
+        first = i;
+    }
+}
+
+/* Stores what `lists` say: place `lo + k` of the old buffer goes to place `at + k` of the new. */
+static void take_listed(const Buffer *from, const RefitIntervalList *list, Buffer *to) {
+    for (guint i = 0; i < list->n; i++) {
+        const RefitInterval *item = &list->items[i];
+
+        for (guint k = 0; k < item->hi - item->lo && item->lo + k < from->n; k++) {
+            guint at = (guint)item->at + k;
+
+            while (to->n <= at)
+                to->index[to->n++] = PAD;
+            to->index[at] = from->index[item->lo + k];
+        }
+    }
+}
+
+/* What part `own` of `parts` keeps of a buffer. */
+static Buffer cut_buffer(const Buffer *from, const RefitPlacement *placement, guint parts,
+                         guint own) {
+    guint owner[MAX_PLACES];
+    Buffer to = {.n = 0};
+
+    if (placement->split == REFIT_SPLIT_LISTS) {
+        take_listed(from, placement->lists[own], &to);
+        return to;
+    }
+    if (placement->split == REFIT_SPLIT_STRIDED)
+        deal_each(from->n, placement->chunks, parts, owner);
+    else
+        deal(from->n, parts, placement->split, owner);
+    for (guint i = 0; i < from->n; i++) {
+        if (owner[i] == own)
+            to.index[to.n++] = from->index[i];
+    }
+    return to;
+}
+
+/* What the position with `coordinates` stores of dim `dim`; a gap at the end is no place. */
+static Buffer kept_places(const Config *config, const guint *coordinates, guint dim, guint extent) {
+    Buffer buffer = {.n = extent + config->padding};
+
+    for (guint i = 0; i < buffer.n; i++)
+        buffer.index[i] = (int)i;
     for (guint order = 0; order < 3; order++) {
         for (guint a = 0; a < config->n_axes; a++) {
             const RefitPlacement *placement = &config->placements[a];
-            guint n = (guint)__builtin_popcount(kept);
-            guint position = 0;
-            guint next = 0;
 
             if (placement->kind != REFIT_PLACEMENT_SHARD || placement->dim != dim ||
                 placement->order != order)
                 continue;
-            for (guint i = 0; i < extent; i++) {
-                if ((kept >> i & 1) == 0)
-                    continue;
-                if (part_of(position, n, config->sizes[a], placement->split) == coordinates[a])
-                    next |= 1u << i;
-                position++;
-            }
-            kept = next;
+            buffer = cut_buffer(&buffer, placement, config->sizes[a], coordinates[a]);
+            while (buffer.n > 0 && buffer.index[buffer.n - 1] == PAD)
+                buffer.n--;
         }
     }
+    for (guint i = 0; i < buffer.n; i++) {
+        if (buffer.index[i] >= (int)extent)
+            buffer.index[i] = PAD;
+    }
+    return buffer;
+}
+
+static guint kept_indices(const Buffer *buffer) {
+    guint kept = 0;
+
+    for (guint i = 0; i < buffer->n; i++)
+        kept |= buffer->index[i] != PAD ? 1u << buffer->index[i] : 0;
     return kept;
+}
+
+/* Coordinates of position `p`, last axis fastest. */
+static void coordinates_of(const Config *config, guint p, guint *coordinates) {
+    for (guint a = config->n_axes; a-- > 0;) {
+        coordinates[a] = p % config->sizes[a];
+        p /= config->sizes[a];
+    }
 }
 
 static void oracle_hold(Held *held, const Config *config, const Shape *shape, guint first) {
     guint n_ranks = 1;
 
-    for (guint a = 0; a < config->n_axes; a++)
+    for (guint a = 0; a < config->n_axes; a++) {
+        RefitSplit split = config->placements[a].split;
+
         n_ranks *= config->sizes[a];
+        held->scattered |= split == REFIT_SPLIT_STRIDED || split == REFIT_SPLIT_LISTS;
+    }
     for (guint p = 0; p < n_ranks; p++) {
         guint coordinates[3] = {0};
         guint kept[3] = {0};
-        guint rest = p;
 
-        for (guint a = config->n_axes; a-- > 0;) {
-            coordinates[a] = rest % config->sizes[a];
-            rest /= config->sizes[a];
+        coordinates_of(config, p, coordinates);
+        for (guint d = 0; d < shape->n_dims; d++) {
+            Buffer buffer = kept_places(config, coordinates, d, (guint)shape->shape[d]);
+
+            kept[d] = kept_indices(&buffer);
         }
-        for (guint d = 0; d < shape->n_dims; d++)
-            kept[d] = kept_indices(config, coordinates, d, (guint)shape->shape[d]);
         for (guint e = 0; e < n_elements(shape); e++) {
             gboolean in = TRUE;
 
@@ -189,7 +266,7 @@ static const char *compare_holding(const RefitHolding *holding, const Held *held
         }
         if (n != piece->n_ranks)
             return "an unknown rank";
-        for (guint d = 0; d < shape->n_dims; d++) {
+        for (guint d = 0; d < shape->n_dims && !held->scattered; d++) {
             if (piece->region.dims[d]->n != 1 || piece->region.dims[d]->items[0].at != 0)
                 return "local place of a shard";
         }
@@ -197,6 +274,42 @@ static const char *compare_holding(const RefitHolding *holding, const Held *held
     for (guint p = 0; p < MAX_RANKS; p++) {
         if (seen[p] != held->held[p])
             return "elements of a rank";
+    }
+    return NULL;
+}
+
+/* What each position of a part is told that it stores, place by place. */
+static const char *compare_local(const RefitSharding *sharding, guint part, const Config *config,
+                                 const Shape *shape) {
+    const RefitMesh *mesh = refit_sharding_mesh(sharding, part);
+
+    for (guint p = 0; p < mesh->n_ranks; p++) {
+        g_auto(RefitRegion) region = {0};
+        guint64 buffer_shape[REFIT_MAX_DIMS];
+        guint coordinates[3] = {0};
+
+        if (!refit_sharding_local(sharding, part, mesh->ranks[p], shape->n_dims, shape->shape,
+                                  &region, buffer_shape, NULL))
+            return "local region of a rank";
+        coordinates_of(config, p, coordinates);
+        for (guint d = 0; d < shape->n_dims; d++) {
+            const RefitIntervalList *list = region.dims[d];
+            Buffer buffer = kept_places(config, coordinates, d, (guint)shape->shape[d]);
+            guint n = 0;
+
+            if (buffer_shape[d] != buffer.n)
+                return "length of a buffer";
+            for (guint i = 0; i < list->n; i++) {
+                for (guint64 k = 0; k < list->items[i].hi - list->items[i].lo; k++, n++) {
+                    guint64 at = list->items[i].at + k;
+
+                    if (at >= buffer.n || buffer.index[at] != (int)(list->items[i].lo + k))
+                        return "index at a local place";
+                }
+            }
+            if (n != popcount(kept_indices(&buffer)) || n != list->extent)
+                return "number of stored indices";
+        }
     }
     return NULL;
 }

@@ -95,11 +95,11 @@ static void assert_held(guint n_axes, const guint *sizes, const RefitPlacement *
 /* ---- meshes ---- */
 
 static void assert_mesh_fails(guint n_axes, const guint *sizes, const guint *ranks, guint n_ranks,
-                              const char *words) {
+                              RefitError code, const char *words) {
     g_autoptr(GError) error = NULL;
 
     g_assert_null(refit_mesh_new(n_axes, sizes, ranks, n_ranks, &error));
-    g_assert_error(error, REFIT_ERROR, REFIT_ERROR_INVALID);
+    g_assert_error(error, REFIT_ERROR, (int)code);
     g_assert_nonnull(strstr(error->message, words));
 }
 
@@ -109,13 +109,16 @@ static void test_mesh_errors(void) {
     const guint huge[] = {1u << 31, 1u << 31, 1u << 31};
     const guint nine[] = {1, 1, 1, 1, 1, 1, 1, 1, 1};
 
-    assert_mesh_fails(2, (const guint[]){2, 2}, ranks, 4, "rank 3 is listed twice");
-    assert_mesh_fails(2, (const guint[]){2, 0}, ranks, 0, "mesh [2, 0]: axis 1 is 0");
-    assert_mesh_fails(3, (const guint[]){8, 8, 0}, good, 4, "axis 2 is 0");
-    assert_mesh_fails(2, (const guint[]){2, 3}, good, 4, "mesh [2, 3]: 4 ranks");
-    assert_mesh_fails(2, (const guint[]){2, 1}, good, 4, "is smaller");
-    assert_mesh_fails(3, huge, good, 4, "is larger");
-    assert_mesh_fails(9, nine, good, 1, "9 axes, the limit is 8");
+    assert_mesh_fails(2, (const guint[]){2, 2}, ranks, 4, REFIT_ERROR_RANK_DUP,
+                      "rank 3 is listed twice");
+    assert_mesh_fails(2, (const guint[]){2, 0}, ranks, 0, REFIT_ERROR_INVALID,
+                      "mesh [2, 0]: axis 1 is 0");
+    assert_mesh_fails(3, (const guint[]){8, 8, 0}, good, 4, REFIT_ERROR_INVALID, "axis 2 is 0");
+    assert_mesh_fails(2, (const guint[]){2, 3}, good, 4, REFIT_ERROR_MESH_SIZE,
+                      "mesh [2, 3]: 4 ranks");
+    assert_mesh_fails(2, (const guint[]){2, 1}, good, 4, REFIT_ERROR_MESH_SIZE, "is smaller");
+    assert_mesh_fails(3, huge, good, 4, REFIT_ERROR_MESH_SIZE, "is larger");
+    assert_mesh_fails(9, nine, good, 1, REFIT_ERROR_INVALID, "9 axes, the limit is 8");
     refit_mesh_free(NULL);
 }
 
@@ -147,12 +150,12 @@ static void test_ranks_sort(void) {
 /* ---- shardings ---- */
 
 static void assert_add_fails(guint n_axes, const guint *sizes, const RefitPlacement *placements,
-                             const char *words) {
+                             RefitError code, const char *words) {
     g_autoptr(RefitSharding) sharding = refit_sharding_new();
     g_autoptr(GError) error = NULL;
 
     g_assert_false(refit_sharding_add(sharding, mesh_from(n_axes, sizes, 0), placements, &error));
-    g_assert_error(error, REFIT_ERROR, REFIT_ERROR_INVALID);
+    g_assert_error(error, REFIT_ERROR, (int)code);
     g_assert_nonnull(strstr(error->message, words));
     g_assert_cmpuint(refit_sharding_n_parts(sharding), ==, 0);
 }
@@ -164,10 +167,12 @@ static void test_sharding_errors(void) {
     const RefitPlacement far[] = {replicate, shard(8, REFIT_SPLIT_CHUNK, 0)};
     const RefitPlacement three[] = {shard_sizes(0, 3, sizes)};
 
-    assert_add_fails(3, (const guint[]){2, 1, 2}, equal_orders,
+    assert_add_fails(3, (const guint[]){2, 1, 2}, equal_orders, REFIT_ERROR_INVALID,
                      "axes 0 and 2 both shard dim 1 with order 4");
-    assert_add_fails(2, (const guint[]){2, 2}, far, "axis 1 shards dim 8, the largest dim is 7");
-    assert_add_fails(1, (const guint[]){2}, three, "2 positions, but 3 part sizes");
+    assert_add_fails(2, (const guint[]){2, 2}, far, REFIT_ERROR_INVALID,
+                     "axis 1 shards dim 8, the largest dim is 7");
+    assert_add_fails(1, (const guint[]){2}, three, REFIT_ERROR_PARTITION_COUNT,
+                     "2 positions, but 3 part sizes");
     refit_sharding_free(NULL);
 }
 
@@ -369,15 +374,17 @@ static void test_holding_errors(void) {
     g_autoptr(RefitSharding) second = sharding_of(1, two, stated);
 
     add(second, mesh_from(1, two, 0), dim_1);
-    assert_holding_fails(columns, 1, eight, REFIT_ERROR_INVALID, "shards dim 1 of a tensor with 1");
-    assert_holding_fails(columns, 0, NULL, REFIT_ERROR_INVALID, "dim 1 of a tensor with 0 dims");
+    assert_holding_fails(columns, 1, eight, REFIT_ERROR_DIM_RANGE,
+                         "shards dim 1 of a tensor with 1");
+    assert_holding_fails(columns, 0, NULL, REFIT_ERROR_SCALAR_SHARD,
+                         "dim 1 of a tensor without dims");
     assert_holding_fails(columns, 9, eight, REFIT_ERROR_INVALID, "9 dims, the limit is 8");
-    assert_holding_fails(three_five, 1, (const guint64[]){9}, REFIT_ERROR_INVALID,
+    assert_holding_fails(three_five, 1, (const guint64[]){9}, REFIT_ERROR_PARTITION_SUM,
                          "sum to 8, but the extent of dim 0 that they cut is 9");
     assert_holding_fails(too_much, 1, eight, REFIT_ERROR_OVERFLOW, "sum of stated part sizes");
     assert_holding_fails(columns, 3, huge, REFIT_ERROR_OVERFLOW, "number of elements");
     /* The first part is fine: its pieces must not leak. */
-    assert_holding_fails(second, 1, eight, REFIT_ERROR_INVALID, "shards dim 1");
+    assert_holding_fails(second, 1, eight, REFIT_ERROR_DIM_RANGE, "shards dim 1");
 }
 
 static void test_large_sizes(void) {
@@ -431,6 +438,34 @@ static void test_overlaps(void) {
     g_assert_cmpstr(text->str, ==, "");
 }
 
+/* 6 rows as they are, halved on ranks 0 and 1, and padded to 8, halved on ranks 2 and 3. */
+static void test_holding_of_several(void) {
+    g_autoptr(RefitSharding) plain = refit_sharding_new(), padded = refit_sharding_new();
+    const RefitSharding *const both[] = {plain, padded};
+    const RefitPlacement rows = shard(0, REFIT_SPLIT_CHUNK, 0);
+    g_autoptr(GError) error = NULL;
+
+    g_assert_true(refit_sharding_add(plain, mesh_from(1, (const guint[]){2}, 0), &rows, &error));
+    g_assert_true(refit_sharding_add(padded, mesh_from(1, (const guint[]){2}, 2), &rows, &error));
+    refit_sharding_set_padded(padded, 0, 8);
+    g_autoptr(RefitHolding) holding =
+        refit_holding_new_all(both, 2, 1, (const guint64[]){6}, &error);
+    g_assert_no_error(error);
+    g_assert_cmpuint(holding->n_pieces, ==, 4);
+    for (guint i = 0; i < 4; i++) {
+        static const char *const regions[] = {"[0:3]", "[0:4]", "[3:6]", "[4:6]"};
+        static const guint ranks[] = {0, 2, 1, 3};
+        g_autofree char *text = refit_region_to_string(&holding->pieces[i].region);
+
+        g_assert_cmpstr(text, ==, regions[i]);
+        g_assert_cmpuint(holding->pieces[i].n_ranks, ==, 1);
+        g_assert_cmpuint(holding->pieces[i].ranks[0], ==, ranks[i]);
+    }
+    refit_sharding_set_padded(padded, 0, 5);
+    g_assert_null(refit_holding_new_all(both, 2, 1, (const guint64[]){6}, &error));
+    g_assert_error(error, REFIT_ERROR, REFIT_ERROR_INVALID);
+}
+
 int main(int argc, char **argv) {
     g_test_init(&argc, &argv, NULL);
     g_test_add_func("/geometry/mesh/new-refuses-impossible-meshes", test_mesh_errors);
@@ -454,5 +489,7 @@ int main(int argc, char **argv) {
     g_test_add_func("/geometry/holding/sizes-have-64-bits", test_large_sizes);
     g_test_add_func("/geometry/holding/overlaps-come-in-order-with-their-common-region",
                     test_overlaps);
+    g_test_add_func("/geometry/holding/several-shardings-keep-their-padding",
+                    test_holding_of_several);
     return g_test_run();
 }
