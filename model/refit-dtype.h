@@ -21,7 +21,13 @@ G_BEGIN_DECLS
     X(I8, 8, "I8", "i8")                                                                           \
     X(I32, 32, "I32", "i32")                                                                       \
     X(I64, 64, "I64", "i64")                                                                       \
-    X(F4, 4, "F4", "f4")
+    X(F4, 4, "F4", "f4")                                                                           \
+    X(F8_E8M0, 8, "F8_E8M0", "f8_e8m0") /* block scales: powers of two */                          \
+    X(I16, 16, "I16", "i16")                                                                       \
+    X(U16, 16, "U16", "u16")                                                                       \
+    X(U32, 32, "U32", "u32")                                                                       \
+    X(U64, 64, "U64", "u64")                                                                       \
+    X(BOOL, 8, "BOOL", "bool")
 
 typedef enum {
 #define X(suffix, bits, name, key) REFIT_DTYPE_##suffix,

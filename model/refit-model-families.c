@@ -55,6 +55,7 @@ static const RefitTemplate mla[] = {
     REFIT_MATRIX("self_attn.g_proj.weight", ATTENTION_GATE, MLA_V_WIDTH, HIDDEN_SIZE,
                  MLA_USE_OUTPUT_GATE),
     REFIT_MATRIX("self_attn.o_proj.weight", ATTENTION_O, HIDDEN_SIZE, MLA_V_WIDTH, NONE),
+    REFIT_VECTOR("self_attn.rotary_emb.inv_freq", BUFFER, ROTARY_INV_FREQ, ROTARY_INV_FREQ),
 };
 const RefitBlock refit_block_mla = REFIT_BLOCK(mla);
 
@@ -173,7 +174,7 @@ gboolean refit_family_derive_gqa(RefitModelBuilder *builder, RefitNode *config, 
     facts[REFIT_FACT_Q_ROWS] =
         facts[REFIT_FACT_Q_WIDTH] * (facts[REFIT_FACT_ATTN_OUTPUT_GATE] != 0 ? 2 : 1);
     facts[REFIT_FACT_KV_WIDTH] = facts[REFIT_FACT_NUM_KEY_VALUE_HEADS] * facts[REFIT_FACT_HEAD_DIM];
-    facts[REFIT_FACT_QKV_BIAS] = facts[REFIT_FACT_ATTENTION_BIAS];
+    facts[REFIT_FACT_QKV_BIAS] |= facts[REFIT_FACT_ATTENTION_BIAS];
     facts[REFIT_FACT_O_BIAS] = facts[REFIT_FACT_ATTENTION_BIAS];
     return TRUE;
 }
@@ -234,11 +235,8 @@ gboolean refit_family_emit_stack(RefitModelBuilder *builder, guint n, RefitLayer
 /* ---- dense: Llama, Qwen3 ---- */
 
 static const RefitFactUse dense_uses[] = {
-    REFIT_FACTS_OF_A_STACK,
-    {REFIT_FACT_HEAD_DIM, FALSE},
-    {REFIT_FACT_ATTENTION_BIAS, FALSE},
-    {REFIT_FACT_QK_NORM, FALSE},
-    {REFIT_FACT_INTERMEDIATE_SIZE, TRUE},
+    REFIT_FACTS_OF_A_STACK,      {REFIT_FACT_HEAD_DIM, FALSE}, {REFIT_FACT_ATTENTION_BIAS, FALSE},
+    {REFIT_FACT_QK_NORM, FALSE}, {REFIT_FACT_QKV_BIAS, FALSE}, {REFIT_FACT_INTERMEDIATE_SIZE, TRUE},
 };
 
 static gboolean emit_dense_layer(RefitModelBuilder *builder, G_GNUC_UNUSED guint layer,
@@ -310,7 +308,7 @@ static const RefitFactUse deepseek_v3_uses[] = {
     {REFIT_FACT_INTERMEDIATE_SIZE, TRUE},    {REFIT_FACT_MOE_INTERMEDIATE_SIZE, TRUE},
     {REFIT_FACT_N_ROUTED_EXPERTS, TRUE},     {REFIT_FACT_N_SHARED_EXPERTS, TRUE},
     {REFIT_FACT_NUM_EXPERTS_PER_TOK, FALSE}, {REFIT_FACT_FIRST_K_DENSE_REPLACE, TRUE},
-    {REFIT_FACT_MOE_LAYER_FREQ, FALSE},
+    {REFIT_FACT_MOE_LAYER_FREQ, FALSE},      {REFIT_FACT_ROTARY_INV_FREQ, FALSE},
 };
 
 static const RefitFactUse glm4_moe_uses[] = {
@@ -374,6 +372,9 @@ static gboolean expand_deepseek_v3(RefitModelBuilder *builder, RefitNode *root, 
         return FALSE;
     }
     refit_family_derive_mla(facts);
+    if (builder->options.form != REFIT_FORM_NATIVE) {
+        facts[REFIT_FACT_ROTARY_INV_FREQ] = 0;
+    }
     return expand_deepseek_stack(builder, config, emit_mla_layer, facts, error);
 }
 

@@ -13,6 +13,7 @@
 /* Numbers of this family. */
 enum {
     REFIT_FACT_KDA_WIDTH = REFIT_FACT_OWN, /* all heads */
+    REFIT_FACT_KDA_PADDING,                /* of the decays, beyond the heads */
     /* of the image encoder */
     REFIT_FACT_COLOURS,
     REFIT_FACT_THRICE_QKV,
@@ -44,11 +45,14 @@ static const RefitBlock residuals_block = REFIT_BLOCK(residuals);
 
 /* Facts of linear_attn_config and the hidden size. */
 #define KDA_CONV(name)                                                                             \
-    {                                                                                              \
-        "self_attn." name "_conv1d.weight", REFIT_ROLE_SSM_CONV,                                   \
-            {REFIT_FACT_KDA_WIDTH, REFIT_FACT_ONE, REFIT_FACT_SHORT_CONV_KERNEL_SIZE},             \
-            REFIT_FACT_NONE, TRUE                                                                  \
-    }
+    REFIT_TENSOR_ROW("self_attn." name "_conv1d.weight", SSM_CONV, NONE, TRUE, NULL,               \
+                     REFIT_FACT_KDA_WIDTH, REFIT_FACT_ONE, REFIT_FACT_SHORT_CONV_KERNEL_SIZE)
+static const RefitTemplatePacking kda_decays = {
+    .dim = 0,
+    .n = 2,
+    .segments = {{REFIT_FACT_NUM_HEADS, REFIT_FACT_NUM_HEADS},
+                 {REFIT_FACT_KDA_PADDING, REFIT_FACT_NONE}},
+};
 static const RefitTemplate kda[] = {
     REFIT_MATRIX("self_attn.q_proj.weight", SSM_IN, KDA_WIDTH, HIDDEN_SIZE, NONE),
     KDA_CONV("q"),
@@ -60,7 +64,7 @@ static const RefitTemplate kda[] = {
     REFIT_MATRIX("self_attn.f_b_proj.weight", SSM_IN, KDA_WIDTH, HEAD_DIM, NONE),
     REFIT_MATRIX("self_attn.b_proj.weight", SSM_IN, NUM_HEADS, HIDDEN_SIZE, NONE),
     REFIT_MATRIX("self_attn.g_proj.weight", SSM_IN, KDA_WIDTH, HIDDEN_SIZE, NONE),
-    REFIT_VECTOR_F32("self_attn.A_log", SSM_HEAD, A_LOG_SIZE, NONE),
+    REFIT_TENSOR_ROW("self_attn.A_log", SSM_HEAD, NONE, TRUE, &kda_decays, REFIT_FACT_A_LOG_SIZE),
     REFIT_VECTOR_F32("self_attn.dt_bias", SSM_HEAD, KDA_WIDTH, NONE),
     REFIT_VECTOR_F32("self_attn.o_norm.weight", NORM, HEAD_DIM, NONE),
     REFIT_MATRIX("self_attn.o_proj.weight", SSM_OUT, HIDDEN_SIZE, KDA_WIDTH, NONE),
@@ -100,11 +104,9 @@ static const RefitBlock shared_block = REFIT_BLOCK(shared);
 /* ---- image encoder ---- */
 
 static const RefitTemplate vision_begin[] = {
-    {"vision_tower.patch_embed.proj.weight",
-     REFIT_ROLE_VISION,
-     {REFIT_FACT_VT_HIDDEN_SIZE, REFIT_FACT_COLOURS, REFIT_FACT_PATCH_SIZE, REFIT_FACT_PATCH_SIZE},
-     REFIT_FACT_NONE,
-     FALSE},
+    REFIT_TENSOR_ROW("vision_tower.patch_embed.proj.weight", VISION, NONE, FALSE, NULL,
+                     REFIT_FACT_VT_HIDDEN_SIZE, REFIT_FACT_COLOURS, REFIT_FACT_PATCH_SIZE,
+                     REFIT_FACT_PATCH_SIZE),
     REFIT_VOLUME("vision_tower.patch_embed.pos_emb.weight", VISION, INIT_POS_EMB_HEIGHT,
                  INIT_POS_EMB_WIDTH, VT_HIDDEN_SIZE, NONE),
 };
@@ -206,6 +208,14 @@ static gboolean read_kda(RefitNode *linear, guint64 *facts, GError **error) {
     if (facts[REFIT_FACT_A_LOG_SIZE] == 0) {
         facts[REFIT_FACT_A_LOG_SIZE] = facts[REFIT_FACT_NUM_HEADS];
     }
+    if (facts[REFIT_FACT_A_LOG_SIZE] < facts[REFIT_FACT_NUM_HEADS]) {
+        refit_facts_error(linear, REFIT_FACT_A_LOG_SIZE, error,
+                          "is less than the %" G_GUINT64_FORMAT
+                          " heads, each of which has a decay; use at least that",
+                          facts[REFIT_FACT_NUM_HEADS]);
+        return FALSE;
+    }
+    facts[REFIT_FACT_KDA_PADDING] = facts[REFIT_FACT_A_LOG_SIZE] - facts[REFIT_FACT_NUM_HEADS];
     return TRUE;
 }
 

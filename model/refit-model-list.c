@@ -4,7 +4,7 @@
  * Writing thousands of names would be as tedious as it is error-prone, so a name may count with
  * {a-b}: a pattern is split once into literals and ranges, and each name is the pattern with the
  * digits of a mixed-radix counter. Layers and experts are read off the names. Cost: linear in the
- * tensors; one set of names to refuse repeats.
+ * tensors; one table of names, to refuse repeats and to link scales.
  */
 
 #include "refit-model-private.h"
@@ -94,8 +94,7 @@ static void pattern_name(const NamePattern *pattern, guint64 index, GString *nam
     }
 }
 
-/* N of the first component "WORD.N" of a dotted name; -1 when there is none within the limits. */
-static gint number_after(const char *name, const char *word) {
+gint refit_name_number(const char *name, const char *word) {
     gsize length = strlen(word);
     for (const char *at = strstr(name, word); at != NULL; at = strstr(at + 1, word)) {
         if ((at != name && at[-1] != '.') || at[length] != '.' ||
@@ -129,6 +128,74 @@ static gboolean read_shape(RefitNode *node, RefitTensor *tensor, GError **error)
     return TRUE;
 }
 
+/* Sizes along the dims of the tensor under `key`, none of them larger than 32 bits. */
+static gboolean read_sizes(RefitNode *item, const char *key, guint n_dims, guint64 min,
+                           guint32 *sizes, GError **error) {
+    RefitNode *node = refit_node_get(item, key);
+    if (node == NULL) {
+        return TRUE;
+    }
+    if (!refit_node_expect(node, REFIT_NODE_SEQUENCE, error)) {
+        return FALSE;
+    }
+    if (refit_node_size(node) != n_dims) {
+        refit_node_error(node, REFIT_ERROR_INVALID, error,
+                         "%u sizes for a tensor of %u dims; write one per dim",
+                         refit_node_size(node), n_dims);
+        return FALSE;
+    }
+    for (guint i = 0; i < n_dims; i++) {
+        guint64 size = 0;
+        if (!refit_node_uint(refit_node_at(node, i), min, G_MAXUINT32, &size, error)) {
+            return FALSE;
+        }
+        sizes[i] = (guint32)size;
+    }
+    return TRUE;
+}
+
+/* `granule:` or `tile:`, which differ only in what a cut is called. */
+static gboolean read_granule(RefitNode *item, RefitTensor *tensor, GError **error) {
+    RefitNode *tile = refit_node_get(item, "tile");
+    if (tile != NULL && refit_node_get(item, "granule") != NULL) {
+        refit_node_error(tile, REFIT_ERROR_INVALID, error,
+                         "tile and granule both say where cuts may fall; keep one");
+        return FALSE;
+    }
+    tensor->tiled = tile != NULL;
+    return read_sizes(item, tile != NULL ? "tile" : "granule", tensor->n_dims, 0, tensor->granule,
+                      error);
+}
+
+/* `scale: {of: NAMES, block: [...]}`: the names that this tensor scales, one for each of its own.
+ */
+static gboolean read_scale(RefitNode *item, const NamePattern *pattern, NamePattern *of,
+                           RefitTensor *tensor, GError **error) {
+    RefitNode *scale = refit_node_get(item, "scale");
+    if (scale == NULL) {
+        return TRUE;
+    }
+    if (!refit_node_expect(scale, REFIT_NODE_MAPPING, error)) {
+        return FALSE;
+    }
+    RefitNode *names = refit_node_require(scale, "of", error);
+    RefitNode *block = names != NULL ? refit_node_require(scale, "block", error) : NULL;
+    if (block == NULL || !parse_pattern(names, of, error) ||
+        !read_sizes(scale, "block", tensor->n_dims, 1, tensor->block, error) ||
+        !refit_node_finish(scale, error)) {
+        return FALSE;
+    }
+    if (of->n_names != pattern->n_names) {
+        refit_node_error(names, REFIT_ERROR_INVALID, error,
+                         "%" G_GUINT64_FORMAT " names for %" G_GUINT64_FORMAT
+                         " scales; write one per scale",
+                         of->n_names, pattern->n_names);
+        return FALSE;
+    }
+    tensor->scale = TRUE;
+    return TRUE;
+}
+
 static gboolean read_role(RefitNode *item, RefitTensor *tensor, GError **error) {
     static const char *const names[] = {
 #define X(suffix, name) name,
@@ -146,7 +213,7 @@ static gboolean read_role(RefitNode *item, RefitTensor *tensor, GError **error) 
 }
 
 static gboolean read_item(RefitModelBuilder *builder, RefitNode *item, NamePattern *pattern,
-                          RefitTensor *tensor, GError **error) {
+                          NamePattern *of, RefitTensor *tensor, GError **error) {
     *tensor = (RefitTensor){.dtype = builder->options.dtype};
     if (!refit_node_expect(item, REFIT_NODE_MAPPING, error)) {
         return FALSE;
@@ -157,17 +224,55 @@ static gboolean read_item(RefitModelBuilder *builder, RefitNode *item, NamePatte
     return shape != NULL && parse_pattern(name, pattern, error) &&
            read_shape(shape, tensor, error) && read_role(item, tensor, error) &&
            (dtype == NULL || refit_node_dtype(dtype, &tensor->dtype, error)) &&
-           refit_node_get_bool(item, "mtp", &tensor->mtp, error) && refit_node_finish(item, error);
+           refit_node_get_bool(item, "mtp", &tensor->mtp, error) &&
+           read_granule(item, tensor, error) && read_scale(item, pattern, of, tensor, error) &&
+           refit_node_finish(item, error);
+}
+
+/* The tensor called name number `index` of the pattern, and that a scale fits it. */
+static gboolean find_scaled(RefitModelBuilder *builder, const NamePattern *of, guint64 index,
+                            GHashTable *seen, RefitTensor *scale, GError **error) {
+    pattern_name(of, index, builder->prefix);
+    guint number = GPOINTER_TO_UINT(g_hash_table_lookup(seen, builder->prefix->str));
+    const RefitTensor *tensor =
+        number > 0 ? &g_array_index(builder->tensors, RefitTensor, number - 1) : NULL;
+    if (tensor == NULL || tensor->scale || tensor->mtp != scale->mtp) {
+        refit_node_error(
+            builder->place, REFIT_ERROR_INVALID, error,
+            "scales %s, which is not a tensor listed before it, of the same layers and "
+            "no scale itself",
+            builder->prefix->str);
+        return FALSE;
+    }
+    gboolean fits = tensor->n_dims >= scale->n_dims;
+    for (guint dim = 0; fits && dim < scale->n_dims; dim++) {
+        fits = scale->shape[dim] == (tensor->shape[dim] - 1) / scale->block[dim] + 1;
+    }
+    if (!fits) {
+        refit_node_error(builder->place, REFIT_ERROR_INVALID, error,
+                         "a scale of %s has one element per block in each dim; correct its shape "
+                         "or the block",
+                         tensor->name);
+        return FALSE;
+    }
+    scale->scale_of = number - 1;
+    return TRUE;
 }
 
 static gboolean add_item(RefitModelBuilder *builder, const NamePattern *pattern,
-                         RefitTensor *tensor, GHashTable *seen, GError **error) {
+                         const NamePattern *of, RefitTensor *tensor, GHashTable *seen,
+                         GError **error) {
     for (guint64 i = 0; i < pattern->n_names; i++) {
+        gboolean kept = !tensor->mtp || builder->options.mtp;
+        if (tensor->scale && kept && !find_scaled(builder, of, i, seen, tensor, error)) {
+            return FALSE;
+        }
         pattern_name(pattern, i, builder->prefix);
         tensor->name = builder->prefix->str;
-        tensor->layer = number_after(tensor->name, "layers");
-        tensor->expert = number_after(tensor->name, "experts");
-        if (!g_hash_table_add(seen, g_strdup(tensor->name))) {
+        tensor->layer = refit_name_number(tensor->name, "layers");
+        tensor->expert = refit_name_number(tensor->name, "experts");
+        guint number = kept ? builder->tensors->len + 1 : 0;
+        if (!g_hash_table_insert(seen, g_strdup(tensor->name), GUINT_TO_POINTER(number))) {
             refit_node_error(builder->place, REFIT_ERROR_INVALID, error,
                              "tensor %s is already in the list; names must be unique",
                              tensor->name);
@@ -213,15 +318,15 @@ static gboolean expand_list(RefitModelBuilder *builder, RefitNode *root, GError 
     }
     g_autoptr(GHashTable) seen = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, NULL);
     for (guint i = 0; i < refit_node_size(tensors); i++) {
-        NamePattern pattern;
+        NamePattern pattern, of;
         RefitTensor tensor;
         builder->place = refit_node_at(tensors, i);
-        if (!read_item(builder, builder->place, &pattern, &tensor, error)) {
+        if (!read_item(builder, builder->place, &pattern, &of, &tensor, error)) {
             return FALSE;
         }
         gboolean done = builder->counting
                             ? refit_model_builder_count(builder, pattern.n_names, error)
-                            : add_item(builder, &pattern, &tensor, seen, error);
+                            : add_item(builder, &pattern, &of, &tensor, seen, error);
         if (!done) {
             return FALSE;
         }

@@ -14,6 +14,7 @@
 /* Numbers of this family. */
 enum {
     REFIT_FACT_MAMBA_WIDTH = REFIT_FACT_OWN, /* all heads */
+    REFIT_FACT_MAMBA_STATES,                 /* of all groups, on the way in or out */
     REFIT_FACT_MAMBA_CONV,                   /* inputs of the convolution: heads and both states */
     REFIT_FACT_MAMBA_IN,
     REFIT_FACT_EXPERT_HIDDEN, /* what experts read and write */
@@ -35,10 +36,25 @@ static const RefitTemplate norm[] = {
 };
 static const RefitBlock norm_block = REFIT_BLOCK(norm);
 
+/* The gate z, the input x and the states B and C, then the time steps; x, B and C are convolved. */
+#define HEADS                                                                                      \
+    { REFIT_FACT_MAMBA_WIDTH, REFIT_FACT_MAMBA_NUM_HEADS }
+#define GROUPS                                                                                     \
+    { REFIT_FACT_MAMBA_STATES, REFIT_FACT_N_GROUPS }
+#define STEPS                                                                                      \
+    { REFIT_FACT_MAMBA_NUM_HEADS, REFIT_FACT_MAMBA_NUM_HEADS }
+static const RefitTemplatePacking mamba_in = {
+    .dim = 0, .n = 5, .segments = {HEADS, HEADS, GROUPS, GROUPS, STEPS}};
+static const RefitTemplatePacking mamba_conv = {
+    .dim = 0, .n = 3, .segments = {HEADS, GROUPS, GROUPS}};
+
 static const RefitTemplate mamba[] = {
-    REFIT_MATRIX("mixer.in_proj.weight", SSM_IN, MAMBA_IN, HIDDEN_SIZE, NONE),
-    REFIT_VOLUME("mixer.conv1d.weight", SSM_CONV, MAMBA_CONV, ONE, CONV_KERNEL, NONE),
-    REFIT_VECTOR("mixer.conv1d.bias", SSM_CONV, MAMBA_CONV, USE_CONV_BIAS),
+    REFIT_TENSOR_ROW("mixer.in_proj.weight", SSM_IN, NONE, FALSE, &mamba_in, REFIT_FACT_MAMBA_IN,
+                     REFIT_FACT_HIDDEN_SIZE),
+    REFIT_TENSOR_ROW("mixer.conv1d.weight", SSM_CONV, NONE, FALSE, &mamba_conv,
+                     REFIT_FACT_MAMBA_CONV, REFIT_FACT_ONE, REFIT_FACT_CONV_KERNEL),
+    REFIT_TENSOR_ROW("mixer.conv1d.bias", SSM_CONV, USE_CONV_BIAS, FALSE, &mamba_conv,
+                     REFIT_FACT_MAMBA_CONV),
     REFIT_VECTOR("mixer.A_log", SSM_HEAD, MAMBA_NUM_HEADS, NONE),
     REFIT_VECTOR("mixer.D", SSM_HEAD, MAMBA_NUM_HEADS, NONE),
     REFIT_VECTOR("mixer.dt_bias", SSM_HEAD, MAMBA_NUM_HEADS, NONE),
@@ -187,9 +203,9 @@ static void derive_widths(guint64 *facts) {
     guint64 heads = facts[REFIT_FACT_MAMBA_NUM_HEADS];
     guint64 latent = facts[REFIT_FACT_MOE_LATENT_SIZE];
     facts[REFIT_FACT_MAMBA_WIDTH] = heads * facts[REFIT_FACT_MAMBA_HEAD_DIM];
+    facts[REFIT_FACT_MAMBA_STATES] = facts[REFIT_FACT_N_GROUPS] * facts[REFIT_FACT_SSM_STATE_SIZE];
     facts[REFIT_FACT_MAMBA_CONV] =
-        facts[REFIT_FACT_MAMBA_WIDTH] +
-        2 * facts[REFIT_FACT_N_GROUPS] * facts[REFIT_FACT_SSM_STATE_SIZE];
+        facts[REFIT_FACT_MAMBA_WIDTH] + 2 * facts[REFIT_FACT_MAMBA_STATES];
     facts[REFIT_FACT_MAMBA_IN] =
         facts[REFIT_FACT_MAMBA_WIDTH] + facts[REFIT_FACT_MAMBA_CONV] + heads;
     facts[REFIT_FACT_EXPERT_HIDDEN] = latent != 0 ? latent : facts[REFIT_FACT_HIDDEN_SIZE];

@@ -24,7 +24,8 @@ G_BEGIN_DECLS
  * X(SUFFIX, key, kind, min, max): hub keys, in the meaning that the hub's model code gives them.
  * A key with min == max states something that only one value of is supported.
  * Facts of a hub's `text_config` stand in `config` itself. Not from the hub, but of a checkpoint:
- * linear_keeps_f32, mtp_stacked_experts and a_log_size; merge_size is each of the hub's two
+ * linear_keeps_f32, mtp_stacked_experts, a_log_size and rotary_inv_freq (the length of a buffer
+ * stored with each attention of the native form); merge_size is each of the hub's two
  * merge_kernel_size.
  */
 #define REFIT_FACT_MAP(X)                                                                          \
@@ -38,6 +39,7 @@ G_BEGIN_DECLS
     X(HEAD_DIM, "head_dim", COUNT, 1, REFIT_MODEL_MAX_SIZE)                                        \
     X(ATTENTION_BIAS, "attention_bias", FLAG, 0, 1)                                                \
     X(QK_NORM, "qk_norm", FLAG, 0, 1)                                                              \
+    X(QKV_BIAS, "qkv_bias", FLAG, 0, 1)                                                            \
     X(Q_LORA_RANK, "q_lora_rank", COUNT, 1, REFIT_MODEL_MAX_SIZE)                                  \
     X(KV_LORA_RANK, "kv_lora_rank", COUNT, 1, REFIT_MODEL_MAX_SIZE)                                \
     X(QK_NOPE_HEAD_DIM, "qk_nope_head_dim", COUNT, 1, REFIT_MODEL_MAX_SIZE)                        \
@@ -52,6 +54,7 @@ G_BEGIN_DECLS
     X(FIRST_K_DENSE_REPLACE, "first_k_dense_replace", COUNT, 0, REFIT_MODEL_MAX_COUNT)             \
     X(MOE_LAYER_FREQ, "moe_layer_freq", COUNT, 1, 1)                                               \
     X(DECODER_SPARSE_STEP, "decoder_sparse_step", COUNT, 1, 1)                                     \
+    X(ROTARY_INV_FREQ, "rotary_inv_freq", COUNT, 1, REFIT_MODEL_MAX_SIZE)                          \
     /* Mixtral, MiniMax-M2, gpt-oss */                                                             \
     X(NUM_LOCAL_EXPERTS, "num_local_experts", COUNT, 1, REFIT_MODEL_MAX_COUNT)                     \
     X(USE_ROUTING_BIAS, "use_routing_bias", FLAG, 0, 1)                                            \
@@ -116,7 +119,6 @@ typedef enum {
     REFIT_FACT_Q_WIDTH,  /* all query heads */
     REFIT_FACT_Q_ROWS,   /* the same, and as much again where queries carry an output gate */
     REFIT_FACT_KV_WIDTH, /* all key or all value heads */
-    REFIT_FACT_QKV_BIAS,
     REFIT_FACT_O_BIAS,
     REFIT_FACT_FULL_QK_NORM, /* query and key norms over all heads instead of one */
     REFIT_FACT_MLA_Q_WIDTH,  /* query heads, with and without position part */
@@ -155,12 +157,21 @@ void refit_facts_error(RefitNode *config, RefitFact fact, GError **error, const 
 
 #define REFIT_TEMPLATE_MAX_DIMS 5
 
+/* Segments of a packed projection; extents and units are facts, and an extent of 0 is left out. */
+typedef struct {
+    guint8 dim, n;
+    struct {
+        guint8 extent, units;
+    } segments[REFIT_MAX_PACKED];
+} RefitTemplatePacking;
+
 typedef struct {
     const char *suffix; /* of the name, after the prefix of the layer or expert */
     RefitRole role;
     guint8 dims[REFIT_TEMPLATE_MAX_DIMS]; /* facts, up to the first REFIT_FACT_NONE */
     guint8 when;                          /* emitted when this fact is not 0; NONE: always */
     gboolean keeps_f32;                   /* not converted with the weights */
+    const RefitTemplatePacking *packing;  /* NULL: one piece */
 } RefitTemplate;
 
 typedef struct {
@@ -169,26 +180,19 @@ typedef struct {
 } RefitBlock;
 
 /* Rows of a table of templates; extents and `when` are facts without their prefix. */
+#define REFIT_TENSOR_ROW(suffix, role, when, keeps_f32, packing, ...)                              \
+    { suffix, REFIT_ROLE_##role, {__VA_ARGS__}, REFIT_FACT_##when, keeps_f32, packing }
 #define REFIT_VECTOR(suffix, role, extent, when)                                                   \
-    { suffix, REFIT_ROLE_##role, {REFIT_FACT_##extent}, REFIT_FACT_##when, FALSE }
+    REFIT_TENSOR_ROW(suffix, role, when, FALSE, NULL, REFIT_FACT_##extent)
 #define REFIT_VECTOR_F32(suffix, role, extent, when)                                               \
-    { suffix, REFIT_ROLE_##role, {REFIT_FACT_##extent}, REFIT_FACT_##when, TRUE }
+    REFIT_TENSOR_ROW(suffix, role, when, TRUE, NULL, REFIT_FACT_##extent)
 #define REFIT_MATRIX(suffix, role, rows, columns, when)                                            \
-    {                                                                                              \
-        suffix, REFIT_ROLE_##role, {REFIT_FACT_##rows, REFIT_FACT_##columns}, REFIT_FACT_##when,   \
-            FALSE                                                                                  \
-    }
-
+    REFIT_TENSOR_ROW(suffix, role, when, FALSE, NULL, REFIT_FACT_##rows, REFIT_FACT_##columns)
 #define REFIT_MATRIX_F32(suffix, role, rows, columns, when)                                        \
-    {                                                                                              \
-        suffix, REFIT_ROLE_##role, {REFIT_FACT_##rows, REFIT_FACT_##columns}, REFIT_FACT_##when,   \
-            TRUE                                                                                   \
-    }
+    REFIT_TENSOR_ROW(suffix, role, when, TRUE, NULL, REFIT_FACT_##rows, REFIT_FACT_##columns)
 #define REFIT_VOLUME(suffix, role, a, b, c, when)                                                  \
-    {                                                                                              \
-        suffix, REFIT_ROLE_##role, {REFIT_FACT_##a, REFIT_FACT_##b, REFIT_FACT_##c},               \
-            REFIT_FACT_##when, FALSE                                                               \
-    }
+    REFIT_TENSOR_ROW(suffix, role, when, FALSE, NULL, REFIT_FACT_##a, REFIT_FACT_##b,              \
+                     REFIT_FACT_##c)
 
 /* Initializer of a block from a static array of templates. */
 #define REFIT_BLOCK(array)                                                                         \
@@ -209,11 +213,49 @@ extern const RefitBlock refit_block_deepseek_shared; /* SHARED_SIZE */
 extern const RefitBlock refit_block_deepseek_mtp;    /* TWICE_HIDDEN */
 
 /*
+ * How a form writes matrices of linear layers: which of them, and as what. See docs/model.md.
+ */
+typedef enum {
+    REFIT_STYLE_PLAIN,
+    REFIT_STYLE_FP8_BLOCK,   /* E4M3 and a scale per block */
+    REFIT_STYLE_FP8_CHANNEL, /* E4M3 and a scale per row */
+    REFIT_STYLE_MXFP4,       /* two numbers a byte and a scale per 32 columns */
+} RefitStyle;
+
+typedef struct {
+    RefitStyle style;
+    guint linears; /* a bit for each group of linear layers that is quantized */
+    guint32 block[2];
+    RefitDtype scale_dtype;
+    RefitNode *exclude; /* texts in names of tensors that stay as they are; may be NULL */
+} RefitQuantization;
+
+/*
+ * Reads `native:` and `fp8:` of a model file and gives what `form` asks for. REFIT_ERROR_INVALID
+ * when the file has no FP8 form.
+ */
+gboolean refit_quantization_read(RefitNode *root, RefitForm form, RefitQuantization *out,
+                                 GError **error) G_GNUC_WARN_UNUSED_RESULT;
+gboolean refit_quantization_covers(const RefitQuantization *quantization,
+                                   const RefitTensor *tensor);
+/*
+ * The pair that stands for a covered tensor, without elements and bytes; names are to be freed.
+ * The scale is to follow its weight and gets scale_of from the caller. REFIT_ERROR_INVALID for
+ * sizes that the style cannot write.
+ */
+gboolean refit_quantization_apply(const RefitQuantization *quantization, const RefitTensor *tensor,
+                                  RefitTensor *weight_out, RefitTensor *scale_out, GError **error)
+    G_GNUC_WARN_UNUSED_RESULT;
+/* The form has a matrix per expert where the plain form may stack them. */
+gboolean refit_quantization_splits_experts(const RefitQuantization *quantization);
+
+/*
  * A model being expanded. Families run twice over it: first only counting, so that the limit on
  * tensors is checked and memory reserved before anything is built.
  */
 typedef struct {
     RefitModelOptions options;
+    RefitQuantization quantization;
     RefitNode *place; /* of errors about single tensors; set by the family */
     gboolean counting;
     guint n_counted;
@@ -253,11 +295,26 @@ gboolean refit_model_builder_emit_experts(RefitModelBuilder *builder, const Refi
 gboolean refit_model_builder_count(RefitModelBuilder *builder, guint64 n, GError **error)
     G_GNUC_WARN_UNUSED_RESULT;
 /*
- * Building pass: appends a copy of `tensor` (name copied; elements and bytes computed here) unless
- * it belongs to an MTP layer and those are left out. REFIT_ERROR_OVERFLOW when sizes do not fit.
+ * Building pass: appends a copy of `tensor` (name copied; elements and bytes computed here), or the
+ * weight and the scale that the form has in its place, unless it belongs to an MTP layer and those
+ * are left out. REFIT_ERROR_OVERFLOW when sizes do not fit.
  */
 gboolean refit_model_builder_add(RefitModelBuilder *builder, const RefitTensor *tensor,
                                  GError **error) G_GNUC_WARN_UNUSED_RESULT;
+
+/* N of the first component "WORD.N" of a dotted name; -1 when there is none within the limits. */
+gint refit_name_number(const char *name, const char *word);
+
+/* What cannot be seen in a list of tensors, or only in part of it. */
+typedef struct {
+    guint n_layers, n_experts, n_heads, n_kv_heads;
+    gboolean tied_embeddings;
+} RefitModelCounts;
+
+/* As refit_model_new(), with these counts. */
+RefitModel *refit_model_new_counted(const char *name, const RefitTensor *tensors, guint n_tensors,
+                                    const RefitModelCounts *counts, GError **error)
+    G_GNUC_WARN_UNUSED_RESULT;
 
 /* ---- what families share ---- */
 

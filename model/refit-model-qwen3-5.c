@@ -5,7 +5,8 @@
  * carries an output gate; the others have gated delta nets. All have routed experts, stacked over
  * the experts as [experts, out, in], and one shared expert behind a gate. Some checkpoints come
  * with an image encoder, then the text model's names have a longer prefix; some keep a few vectors
- * in F32; MTP layers have stacked or separate experts. Cost: linear in the tensors.
+ * in F32; MTP layers have stacked or separate experts, quantized forms only separate ones. Cost:
+ * linear in the tensors.
  */
 
 #include "refit-model-private.h"
@@ -13,6 +14,7 @@
 /* Numbers of this family. */
 enum {
     REFIT_FACT_LINEAR_IN = REFIT_FACT_OWN, /* queries, keys and values of the linear attention */
+    REFIT_FACT_LINEAR_KEYS,                /* and as many queries */
     REFIT_FACT_LINEAR_VALUES,
     REFIT_FACT_LINEAR_CONVERTS, /* not LINEAR_KEEPS_F32 */
     REFIT_FACT_TWICE_SIZE,      /* gate and up together */
@@ -33,13 +35,22 @@ static const RefitTemplate wrapped_norm[] = {
 };
 static const RefitBlock wrapped_norm_block = REFIT_BLOCK(wrapped_norm);
 
+/* Queries, keys and values side by side, in the projection and in the convolution after it. */
+static const RefitTemplatePacking linear_qkv = {
+    .dim = 0,
+    .n = 3,
+    .segments = {{REFIT_FACT_LINEAR_KEYS, REFIT_FACT_LINEAR_NUM_KEY_HEADS},
+                 {REFIT_FACT_LINEAR_KEYS, REFIT_FACT_LINEAR_NUM_KEY_HEADS},
+                 {REFIT_FACT_LINEAR_VALUES, REFIT_FACT_LINEAR_NUM_VALUE_HEADS}},
+};
 static const RefitTemplate linear[] = {
     REFIT_VECTOR_F32("linear_attn.A_log", SSM_HEAD, LINEAR_NUM_VALUE_HEADS, LINEAR_KEEPS_F32),
     REFIT_VECTOR("linear_attn.A_log", SSM_HEAD, LINEAR_NUM_VALUE_HEADS, LINEAR_CONVERTS),
     REFIT_VECTOR("linear_attn.dt_bias", SSM_HEAD, LINEAR_NUM_VALUE_HEADS, NONE),
-    REFIT_VOLUME("linear_attn.conv1d.weight", SSM_CONV, LINEAR_IN, ONE, LINEAR_CONV_KERNEL_DIM,
-                 NONE),
-    REFIT_MATRIX("linear_attn.in_proj_qkv.weight", SSM_IN, LINEAR_IN, HIDDEN_SIZE, NONE),
+    REFIT_TENSOR_ROW("linear_attn.conv1d.weight", SSM_CONV, NONE, FALSE, &linear_qkv,
+                     REFIT_FACT_LINEAR_IN, REFIT_FACT_ONE, REFIT_FACT_LINEAR_CONV_KERNEL_DIM),
+    REFIT_TENSOR_ROW("linear_attn.in_proj_qkv.weight", SSM_IN, NONE, FALSE, &linear_qkv,
+                     REFIT_FACT_LINEAR_IN, REFIT_FACT_HIDDEN_SIZE),
     REFIT_MATRIX("linear_attn.in_proj_z.weight", SSM_IN, LINEAR_VALUES, HIDDEN_SIZE, NONE),
     REFIT_MATRIX("linear_attn.in_proj_a.weight", SSM_IN, LINEAR_NUM_VALUE_HEADS, HIDDEN_SIZE, NONE),
     REFIT_MATRIX("linear_attn.in_proj_b.weight", SSM_IN, LINEAR_NUM_VALUE_HEADS, HIDDEN_SIZE, NONE),
@@ -49,9 +60,16 @@ static const RefitTemplate linear[] = {
 };
 static const RefitBlock linear_block = REFIT_BLOCK(linear);
 
+/* Gate, then up, of each expert. */
+static const RefitTemplatePacking gate_up = {
+    .dim = 1,
+    .n = 2,
+    .segments = {{REFIT_FACT_MOE_INTERMEDIATE_SIZE, REFIT_FACT_MOE_INTERMEDIATE_SIZE},
+                 {REFIT_FACT_MOE_INTERMEDIATE_SIZE, REFIT_FACT_MOE_INTERMEDIATE_SIZE}},
+};
 static const RefitTemplate stacked_experts[] = {
-    REFIT_VOLUME("mlp.experts.gate_up_proj", EXPERT_GATE_UP, EXPERTS, TWICE_SIZE, HIDDEN_SIZE,
-                 NONE),
+    REFIT_TENSOR_ROW("mlp.experts.gate_up_proj", EXPERT_GATE_UP, NONE, FALSE, &gate_up,
+                     REFIT_FACT_EXPERTS, REFIT_FACT_TWICE_SIZE, REFIT_FACT_HIDDEN_SIZE),
     REFIT_VOLUME("mlp.experts.down_proj", EXPERT_DOWN, EXPERTS, HIDDEN_SIZE, MOE_INTERMEDIATE_SIZE,
                  NONE),
 };
@@ -76,12 +94,9 @@ static const RefitBlock mtp_block = REFIT_BLOCK(mtp);
 /* ---- image encoder; sizes are those of its own config ---- */
 
 static const RefitTemplate vision_begin[] = {
-    {"patch_embed.proj.weight",
-     REFIT_ROLE_VISION,
-     {REFIT_FACT_HIDDEN_SIZE, REFIT_FACT_IN_CHANNELS, REFIT_FACT_TEMPORAL_PATCH_SIZE,
-      REFIT_FACT_PATCH_SIZE, REFIT_FACT_PATCH_SIZE},
-     REFIT_FACT_NONE,
-     FALSE},
+    REFIT_TENSOR_ROW("patch_embed.proj.weight", VISION, NONE, FALSE, NULL, REFIT_FACT_HIDDEN_SIZE,
+                     REFIT_FACT_IN_CHANNELS, REFIT_FACT_TEMPORAL_PATCH_SIZE, REFIT_FACT_PATCH_SIZE,
+                     REFIT_FACT_PATCH_SIZE),
     REFIT_VECTOR("patch_embed.proj.bias", VISION, HIDDEN_SIZE, NONE),
     REFIT_MATRIX("pos_embed.weight", VISION, NUM_POSITION_EMBEDDINGS, HIDDEN_SIZE, NONE),
 };
@@ -184,6 +199,7 @@ static const RefitFactUse uses[] = {
 
 static void derive_widths(guint64 *facts) {
     guint64 keys = facts[REFIT_FACT_LINEAR_NUM_KEY_HEADS] * facts[REFIT_FACT_LINEAR_KEY_HEAD_DIM];
+    facts[REFIT_FACT_LINEAR_KEYS] = keys;
     facts[REFIT_FACT_LINEAR_VALUES] =
         facts[REFIT_FACT_LINEAR_NUM_VALUE_HEADS] * facts[REFIT_FACT_LINEAR_VALUE_HEAD_DIM];
     facts[REFIT_FACT_LINEAR_IN] = 2 * keys + facts[REFIT_FACT_LINEAR_VALUES];
@@ -209,6 +225,7 @@ static gboolean emit_main(RefitModelBuilder *builder, gboolean wrapped, const gu
                           GError **error) {
     const RefitBlock *first = wrapped ? &wrapped_embeddings_block : &refit_block_embeddings;
     const RefitBlock *last = wrapped ? &wrapped_norm_block : &refit_block_final_norm;
+    gboolean split = refit_quantization_splits_experts(&builder->quantization);
     if (!refit_model_builder_emit(builder, first, facts, error)) {
         return FALSE;
     }
@@ -216,7 +233,7 @@ static gboolean emit_main(RefitModelBuilder *builder, gboolean wrapped, const gu
         gboolean full = (layer + 1) % facts[REFIT_FACT_FULL_ATTENTION_INTERVAL] == 0;
         refit_model_builder_enter(builder, (gint)layer, FALSE, "model.%slayers.%u.",
                                   wrapped ? "language_model." : "", layer);
-        if (!emit_layer(builder, full ? &refit_block_gqa : &linear_block, TRUE, facts, error)) {
+        if (!emit_layer(builder, full ? &refit_block_gqa : &linear_block, !split, facts, error)) {
             return FALSE;
         }
     }
@@ -226,7 +243,8 @@ static gboolean emit_main(RefitModelBuilder *builder, gboolean wrapped, const gu
 
 static gboolean emit_mtp(RefitModelBuilder *builder, const guint64 *facts, GError **error) {
     guint n = (guint)facts[REFIT_FACT_MTP_NUM_HIDDEN_LAYERS];
-    gboolean stacked = facts[REFIT_FACT_MTP_STACKED_EXPERTS] != 0;
+    gboolean stacked = facts[REFIT_FACT_MTP_STACKED_EXPERTS] != 0 &&
+                       !refit_quantization_splits_experts(&builder->quantization);
     if (n == 0) {
         return TRUE;
     }

@@ -14,6 +14,7 @@
 struct _RefitModel {
     gatomicrefcount references;
     char *name;
+    const char *form; /* static; NULL: as given */
     guint n_tensors;
     RefitTensor *tensors;
     GStringChunk *names;
@@ -145,43 +146,79 @@ gboolean refit_model_builder_count(RefitModelBuilder *builder, guint64 n, GError
     return TRUE;
 }
 
-static gboolean add_sizes(RefitModelBuilder *builder, RefitTensor *tensor, GError **error) {
+/* Product of the extents, and its bytes. */
+static gboolean set_sizes(RefitTensor *tensor, GError **error) {
     guint64 elements = 1;
     for (guint i = 0; i < tensor->n_dims; i++) {
         if (!refit_checked_mul(elements, tensor->shape[i], "elements", &elements, error)) {
             return FALSE;
         }
     }
-    if (!refit_dtype_bytes(tensor->dtype, elements, &tensor->bytes, error) ||
-        !refit_checked_add(builder->parameters_all, elements, "parameters",
+    tensor->elements = elements;
+    return refit_dtype_bytes(tensor->dtype, elements, &tensor->bytes, error);
+}
+
+/* Parameters are those of the plain form: packed numbers count each, scales and buffers do not. */
+static gboolean count_parameters(RefitModelBuilder *builder, RefitTensor *tensor, GError **error) {
+    tensor->parameters = tensor->scale || tensor->role == REFIT_ROLE_BUFFER ? 0 : tensor->elements;
+    if (!refit_checked_add(builder->parameters_all, tensor->parameters, "parameters",
                            &builder->parameters_all, error)) {
         return FALSE;
     }
-    tensor->elements = elements;
     /* Parts of a sum that fits. */
-    builder->parameters_main += tensor->mtp ? 0 : elements;
-    if (tensor->mtp && !builder->options.mtp) {
+    builder->parameters_main += tensor->mtp ? 0 : tensor->parameters;
+    builder->parameters += tensor->mtp && !builder->options.mtp ? 0 : tensor->parameters;
+    return TRUE;
+}
+
+static gboolean append(RefitModelBuilder *builder, const RefitTensor *tensor, GError **error) {
+    RefitTensor copy = *tensor;
+    if (!set_sizes(&copy, error) ||
+        !refit_checked_add(builder->bytes, copy.bytes, "bytes of the model", &builder->bytes,
+                           error)) {
+        return FALSE;
+    }
+    copy.name = g_string_chunk_insert(builder->names, tensor->name);
+    g_array_append_val(builder->tensors, copy);
+    return TRUE;
+}
+
+static gboolean append_quantized(RefitModelBuilder *builder, const RefitTensor *tensor,
+                                 GError **error) {
+    RefitTensor weight, scale;
+    if (!refit_quantization_apply(&builder->quantization, tensor, &weight, &scale, error)) {
+        return FALSE;
+    }
+    scale.scale_of = builder->tensors->len;
+    scale.parameters = 0;
+    gboolean added = append(builder, &weight, error) && append(builder, &scale, error);
+    g_free(weight.name);
+    g_free(scale.name);
+    return added;
+}
+
+static gboolean add(RefitModelBuilder *builder, const RefitTensor *tensor, GError **error) {
+    RefitTensor plain = *tensor;
+    if (!set_sizes(&plain, error) || !count_parameters(builder, &plain, error)) {
+        return FALSE;
+    }
+    if (plain.mtp && !builder->options.mtp) {
         return TRUE;
     }
-    builder->parameters += elements;
-    return refit_checked_add(builder->bytes, tensor->bytes, "bytes of the model", &builder->bytes,
-                             error);
+    return refit_quantization_covers(&builder->quantization, &plain)
+               ? append_quantized(builder, &plain, error)
+               : append(builder, &plain, error);
 }
 
 gboolean refit_model_builder_add(RefitModelBuilder *builder, const RefitTensor *tensor,
                                  GError **error) {
-    RefitTensor copy = *tensor;
     g_autoptr(GError) cause = NULL;
-    if (!add_sizes(builder, &copy, &cause)) {
-        refit_node_error(builder->place, (RefitError)cause->code, error, "tensor %s: %s",
-                         tensor->name, cause->message);
-        return FALSE;
+    if (add(builder, tensor, &cause)) {
+        return TRUE;
     }
-    if (!copy.mtp || builder->options.mtp) {
-        copy.name = g_string_chunk_insert(builder->names, tensor->name);
-        g_array_append_val(builder->tensors, copy);
-    }
-    return TRUE;
+    refit_node_error(builder->place, (RefitError)cause->code, error, "tensor %s: %s", tensor->name,
+                     cause->message);
+    return FALSE;
 }
 
 static gboolean is_emitted(const RefitTemplate *template, const guint64 *facts) {
@@ -212,6 +249,15 @@ static gboolean add_template(RefitModelBuilder *builder, const RefitTemplate *te
            template->dims[tensor.n_dims] != REFIT_FACT_NONE) {
         tensor.shape[tensor.n_dims] = facts[template->dims[tensor.n_dims]];
         tensor.n_dims++;
+    }
+    for (guint i = 0; template->packing != NULL && i < template->packing->n; i++) {
+        guint64 extent = facts[template->packing->segments[i].extent];
+        tensor.packed_dim = template->packing->dim;
+        if (extent > 0) {
+            tensor.packed[tensor.n_packed].extent = extent;
+            tensor.packed[tensor.n_packed++].units =
+                (guint)facts[template->packing->segments[i].units];
+        }
     }
     gboolean added = refit_model_builder_add(builder, &tensor, error);
     g_string_truncate(builder->prefix, prefix_length);
@@ -356,13 +402,65 @@ RefitModel *refit_model_parse(RefitNode *root, const RefitModelOptions *options,
     }
     g_auto(RefitModelBuilder) builder;
     builder_init(&builder, options, root);
-    if (!expand(&builder, families[family], root, error) ||
+    if (!refit_quantization_read(root, options->form, &builder.quantization, error) ||
+        !expand(&builder, families[family], root, error) ||
         !check_stated(root, "parameters", "with", builder.parameters_all, error) ||
         !check_stated(root, "parameters_main", "without", builder.parameters_main, error) ||
         !refit_node_finish(root, error)) {
         return NULL;
     }
-    return model_new(&builder, g_steal_pointer(&name));
+    RefitModel *model = model_new(&builder, g_steal_pointer(&name));
+    model->form = refit_model_form_name(options);
+    return model;
+}
+
+/* ---- models of given tensors ---- */
+
+RefitModel *refit_model_new_counted(const char *name, const RefitTensor *tensors, guint n_tensors,
+                                    const RefitModelCounts *counts, GError **error) {
+    g_return_val_if_fail(name != NULL && (tensors != NULL || n_tensors == 0), NULL);
+    const RefitModelOptions options = {.dtype = REFIT_DTYPE_BF16, .mtp = TRUE};
+    g_autoptr(GHashTable) seen = g_hash_table_new(g_str_hash, g_str_equal);
+    g_auto(RefitModelBuilder) builder;
+    builder_init(&builder, &options, NULL);
+    builder.tensors = g_array_sized_new(FALSE, FALSE, sizeof(RefitTensor), MAX(n_tensors, 1));
+    for (guint i = 0; i < n_tensors; i++) {
+        const RefitTensor *tensor = &tensors[i];
+        if (!g_hash_table_add(seen, tensor->name)) {
+            g_set_error(error, REFIT_ERROR, REFIT_ERROR_NAME_COLLISION,
+                        "tensor %s is in the list twice; names must be unique", tensor->name);
+            return NULL;
+        }
+        if (tensor->scale && (tensor->scale_of >= n_tensors || tensors[tensor->scale_of].scale)) {
+            g_set_error(
+                error, REFIT_ERROR, REFIT_ERROR_INVALID,
+                "tensor %s: scales tensor %u of %u, which must exist and be no scale itself",
+                tensor->name, tensor->scale_of, n_tensors);
+            return NULL;
+        }
+        if (!add(&builder, tensor, error)) {
+            g_prefix_error(error, "tensor %s: ", tensor->name);
+            return NULL;
+        }
+    }
+    builder.n_layers = counts->n_layers;
+    builder.n_experts = counts->n_experts;
+    builder.n_heads = counts->n_heads;
+    builder.n_kv_heads = counts->n_kv_heads;
+    builder.tied_embeddings = counts->tied_embeddings;
+    return model_new(&builder, g_strdup(name));
+}
+
+RefitModel *refit_model_new(const char *name, const RefitTensor *tensors, guint n_tensors,
+                            GError **error) {
+    RefitModelCounts counts = {0};
+    for (guint i = 0; i < n_tensors; i++) {
+        if (!tensors[i].mtp) {
+            counts.n_layers = MAX(counts.n_layers, (guint)(tensors[i].layer + 1));
+        }
+        counts.n_experts = MAX(counts.n_experts, (guint)(tensors[i].expert + 1));
+    }
+    return refit_model_new_counted(name, tensors, n_tensors, &counts, error);
 }
 
 /* ---- reading a model ---- */
@@ -385,6 +483,10 @@ void refit_model_unref(RefitModel *model) {
 
 const char *refit_model_name(const RefitModel *model) {
     return model->name;
+}
+
+const char *refit_model_form(const RefitModel *model) {
+    return model->form;
 }
 
 guint refit_model_n_tensors(const RefitModel *model) {

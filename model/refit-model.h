@@ -11,6 +11,13 @@
  *   config: {hidden_size: 2560, ...}     # hub key names; which ones depends on the family
  *   parameters: 4022468096     # published count, MTP layers included; checked when stated
  *   parameters_main: ...       # the same without MTP layers; for models that have some
+ *   native:                    # optional: the published checkpoint quantizes matrices
+ *     style: fp8_block         # plain, fp8_block, fp8_channel or mxfp4
+ *     linears: [attention]     # and linear_attention, dense, expert, shared, latent, mtp_head
+ *     exclude: [in_proj_a]     # optional: texts in names of tensors that stay as they are
+ *     scale: f32               # optional: dtype of FP8 scales
+ *     block: [128, 128]        # optional: rows and columns of fp8_block
+ *   fp8: {...}                 # optional: the FP8 form, where native is not it
  *   note: free text            # optional, as is source
  *
  * or, for explicit models, `family: list` with
@@ -21,7 +28,8 @@
  *
  * where {a-b} counts inclusively (the last range of a name fastest). A number after "layers." fills
  * `layer`, one after "experts." fills `expert`. Optional: dtype (the options' one), role (other),
- * mtp (false); in config also tie_word_embeddings.
+ * mtp (false), granule or tile (per dim, 0: cut anywhere), scale ({of: "w.{0-3}", block: [4, 4]}:
+ * one element per block of a tensor listed before); in config also tie_word_embeddings.
  */
 
 #include "refit-geometry.h"
@@ -71,6 +79,7 @@ G_BEGIN_DECLS
     X(RESIDUAL_PROJ, "residual_proj") /* weighs earlier layers */                                  \
     X(VISION, "vision")               /* all of an image encoder */                                \
     X(MTP_PROJ, "mtp_proj")                                                                        \
+    X(BUFFER, "buffer") /* computed, not trained: no parameters */                                 \
     X(OTHER, "other")
 
 typedef enum {
@@ -97,9 +106,11 @@ typedef struct {
     gboolean mtp;
     guint64 elements;
     guint64 bytes;
+    guint64 parameters; /* numbers of the plain form that it stands for: 0 for scales, buffers */
     /*
      * A packed projection: dim `packed_dim` is n_packed segments side by side, each cut on its own.
-     * `units` heads or groups of a segment stay whole. n_packed 0: one piece.
+     * A segment is `units` heads or groups of equal size that stay whole (its extent: rows that may
+     * be cut anywhere but evenly); 0: padding, cut in any way. n_packed 0: one piece.
      */
     guint n_packed, packed_dim;
     struct {
@@ -124,7 +135,7 @@ typedef struct _RefitModel RefitModel; /* reference counted, immutable */
 typedef enum {
     REFIT_FORM_PLAIN,     /* all in one dtype */
     REFIT_FORM_NATIVE,    /* as the published checkpoint: FP8 blocks, MXFP4, or plain */
-    REFIT_FORM_FP8_BLOCK, /* matrices of linear layers in FP8 with a scale per 128 x 128 block */
+    REFIT_FORM_FP8_BLOCK, /* matrices of linear layers in FP8 with a scale per block or row */
 } RefitForm;
 
 typedef struct {
@@ -132,14 +143,31 @@ typedef struct {
                          (router biases) keep it */
     gboolean mtp;     /* include multi-token-prediction layers */
     RefitForm form;
+    gboolean dtype_stated; /* the user asked for dtype; files with tensors have their own */
 } RefitModelOptions;
 
-/* `root` is the root node of a refit.model/1 document. Rejects duplicate names. */
+/*
+ * The form that a text names: `native`, `fp8`, or a dtype for the plain form. Sets form and dtype;
+ * native and fp8 have BF16 for all that is not quantized. REFIT_ERROR_INVALID lists what is known.
+ */
+gboolean refit_model_form_parse(const char *text, RefitModelOptions *options, GError **error)
+    G_GNUC_WARN_UNUSED_RESULT;
+/* The same for a value of a file, with its place in the error. */
+gboolean refit_model_form_read(RefitNode *node, RefitModelOptions *options, GError **error)
+    G_GNUC_WARN_UNUSED_RESULT;
+/* What refit_model_form_parse() accepts for it. Static string. */
+const char *refit_model_form_name(const RefitModelOptions *options);
+
+/*
+ * `root` is the root node of a refit.model/1 document. Rejects duplicate names.
+ * REFIT_ERROR_INVALID when REFIT_FORM_FP8_BLOCK is asked of a model file that states no FP8 form.
+ */
 RefitModel *refit_model_parse(RefitNode *root, const RefitModelOptions *options, GError **error)
     G_GNUC_WARN_UNUSED_RESULT;
 /*
- * A model of the given tensors, copied in their order, for programs; elements and bytes are
- * computed. REFIT_ERROR_NAME_COLLISION, REFIT_ERROR_OVERFLOW.
+ * A model of the given tensors, copied in their order, for programs; elements, bytes and parameters
+ * (the elements, but of scales and buffers) are computed. REFIT_ERROR_NAME_COLLISION,
+ * REFIT_ERROR_OVERFLOW.
  */
 RefitModel *refit_model_new(const char *name, const RefitTensor *tensors, guint n_tensors,
                             GError **error) G_GNUC_WARN_UNUSED_RESULT;
@@ -148,9 +176,12 @@ void refit_model_unref(RefitModel *model);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(RefitModel, refit_model_unref)
 
 const char *refit_model_name(const RefitModel *model);
+/* What refit_model_form_name() gives for it; NULL for given tensors. Static string. */
+const char *refit_model_form(const RefitModel *model);
 guint refit_model_n_tensors(const RefitModel *model);
 const RefitTensor *refit_model_tensor(const RefitModel *model, guint index);
-guint64 refit_model_parameters(const RefitModel *model); /* elements of all tensors */
+/* Those of all tensors. */
+guint64 refit_model_parameters(const RefitModel *model);
 guint64 refit_model_bytes(const RefitModel *model);
 guint refit_model_n_layers(const RefitModel *model);  /* decoder layers without MTP */
 guint refit_model_n_experts(const RefitModel *model); /* routed experts per MoE layer, 0 if none */

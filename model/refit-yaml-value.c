@@ -19,14 +19,14 @@ static const char *kind_noun(RefitNodeKind kind) {
     return nouns[kind];
 }
 
-static gboolean is_null(const RefitNode *node) {
+gboolean refit_yaml_is_null(const RefitNode *node) {
     static const char *const nulls[] = {"", "~", "null", "Null", "NULL", NULL};
 
     return node->kind == REFIT_NODE_SCALAR && node->is_plain && g_strv_contains(nulls, node->text);
 }
 
 gboolean refit_node_expect(RefitNode *node, RefitNodeKind kind, GError **error) {
-    if (is_null(node)) {
+    if (refit_yaml_is_null(node)) {
         refit_node_error(node, REFIT_ERROR_INVALID, error, "has no value; write %s",
                          kind_noun(kind));
         return FALSE;

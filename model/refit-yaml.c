@@ -176,6 +176,16 @@ RefitNode *refit_node_get(RefitNode *node, const char *key) {
     return child;
 }
 
+char *refit_node_resolve(const RefitNode *node, const char *path) {
+    const char *file = node != NULL ? refit_node_file(node) : NULL;
+    g_autofree char *directory = file != NULL ? g_path_get_dirname(file) : NULL;
+
+    if (directory == NULL || g_path_is_absolute(path) || g_str_equal(directory, ".")) {
+        return g_strdup(path);
+    }
+    return g_build_filename(directory, path, NULL);
+}
+
 /* A key like the missing one is probably it, misspelt; keys that were asked for are not. */
 static void report_missing(RefitNode *node, const char *key, GError **error) {
     g_autofree const char **spare = g_new0(const char *, node->children->len + 1);
@@ -405,4 +415,58 @@ gboolean refit_doc_set(RefitDoc *doc, const char *assignment, GError **error) {
     }
     put_node(top, old);
     return TRUE;
+}
+
+/* ---- reshaping what other programs wrote ---- */
+
+void refit_yaml_drop_nulls(RefitNode *node) {
+    guint n_kept = 0;
+
+    for (guint i = 0; i < refit_node_size(node); i++) {
+        RefitNode *child = g_ptr_array_index(node->children, i);
+        if (node->kind == REFIT_NODE_MAPPING && refit_yaml_is_null(child)) {
+            g_hash_table_remove(node->by_key, child->key);
+            continue;
+        }
+        child->index = n_kept;
+        node->children->pdata[n_kept++] = child;
+        refit_yaml_drop_nulls(child);
+    }
+    if (node->children != NULL) {
+        g_ptr_array_set_size(node->children, (gint)n_kept);
+    }
+}
+
+void refit_yaml_put_text(RefitNode *mapping, const char *key, const char *text) {
+    RefitNode *node = refit_yaml_node_new(mapping->doc, mapping, key);
+
+    node->text = g_string_chunk_insert(mapping->doc->strings, text);
+    node->is_plain = node->is_consumed = TRUE;
+    node->line = mapping->line;
+    node->column = mapping->column;
+    g_hash_table_replace(mapping->by_key, (gpointer)node->key, node);
+}
+
+gboolean refit_yaml_put(RefitNode *mapping, const char *key, const char *text, GError **error) {
+    RefitNode *node = refit_yaml_node_new(mapping->doc, mapping, key);
+    g_autofree char *place =
+        g_strdup_printf("%s:%u:%u", mapping->doc->name, mapping->line, mapping->column);
+
+    node->place = g_string_chunk_insert(mapping->doc->strings, place);
+    if (!refit_yaml_read(node, text, strlen(text), error)) {
+        return FALSE;
+    }
+    refit_node_consume_all(node);
+    g_hash_table_replace(mapping->by_key, (gpointer)node->key, node);
+    return TRUE;
+}
+
+void refit_yaml_link(RefitNode *mapping, const char *key, RefitNode *node) {
+    const char *known = g_string_chunk_insert_const(mapping->doc->strings, key);
+
+    if (node != NULL) {
+        g_hash_table_replace(mapping->by_key, (gpointer)known, node);
+    } else {
+        g_hash_table_remove(mapping->by_key, known);
+    }
 }

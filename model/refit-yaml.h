@@ -46,6 +46,12 @@ RefitNodeKind refit_node_kind(const RefitNode *node);
 const char *refit_node_path(const RefitNode *node); /* "train.tp", "" for the root */
 /* Name of the document the node was written in; NULL when refit_doc_set() made it. Borrowed. */
 const char *refit_node_file(const RefitNode *node);
+/*
+ * Where `path`, a text of `node`, lies: a relative one starts in the folder of the file that `node`
+ * was written in, or in the working directory when `node` is NULL or was set by an override. Caller
+ * frees.
+ */
+char *refit_node_resolve(const RefitNode *node, const char *path);
 /* Number of children of a sequence or mapping; 0 for a scalar. */
 guint refit_node_size(const RefitNode *node);
 /* Sequence item or mapping value `index` in file order (consumes it). */

@@ -122,7 +122,7 @@ static void test_dtype_unknown(void) {
     g_assert_error(error, REFIT_ERROR, REFIT_ERROR_INVALID);
     g_assert_cmpstr(error->message, ==,
                     "\"bf61\" is not a known element type; known are bf16, f16, f32, f64, f8_e4m3, "
-                    "f8_e5m2, u8, i8, i32, i64, f4");
+                    "f8_e5m2, u8, i8, i32, i64, f4, f8_e8m0, i16, u16, u32, u64, bool");
     g_assert_cmpint(dtype, ==, REFIT_DTYPE_I8);
     g_clear_error(&error);
     g_assert_false(refit_dtype_parse("", &dtype, &error));

@@ -361,6 +361,10 @@ static void test_kimi_k3_refusals(void) {
            "m.yaml:4:", "kda_layers.1: layer 2 is listed twice; name each once");
     refuse(KIMI("first_k_dense_replace: 1, " KDA("2")), REFIT_ERROR_INVALID,
            "m.yaml:4:", "config.linear_attn_config.kda_layers: ");
+    refuse(KIMI("first_k_dense_replace: 1, linear_attn_config: {num_heads: 3, head_dim: 2, "
+                "short_conv_kernel_size: 4, a_log_size: 2, kda_layers: [2]}"),
+           REFIT_ERROR_INVALID, "m.yaml:4:",
+           "a_log_size: is less than the 3 heads, each of which has a decay; use at least that");
     refuse(KIMI("first_k_dense_replace: 3, " KDA("[2]")), REFIT_ERROR_INVALID,
            "m.yaml:4:", "3 exceeds num_hidden_layers 2");
     refuse(KIMI("first_k_dense_replace: 1, num_experts_per_token: 3, " KDA("[2]")),

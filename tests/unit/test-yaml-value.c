@@ -102,7 +102,7 @@ static void test_wrong_values(void) {
         {"{}", READ_CHOICE, REFIT_ERROR_INVALID, "is a mapping; write a single value here"},
         {"fp8", READ_DTYPE, REFIT_ERROR_INVALID,
          "\"fp8\" is not a known element type; known are bf16, f16, f32, f64, f8_e4m3, f8_e5m2, "
-         "u8, i8, i32, i64, f4"},
+         "u8, i8, i32, i64, f4, f8_e8m0, i16, u16, u32, u64, bool"},
         {"64", READ_SIZE, REFIT_ERROR_PARSE, "\"64\": a size needs a unit, as in 64MiB or 5GB"},
         {"9000PiB", READ_SIZE, REFIT_ERROR_OVERFLOW,
          "\"9000PiB\": a size above 2^63 bytes (9223372036854775808)"},
