@@ -1,13 +1,15 @@
 /*
  * Reading a case: the parts are read by their own modules in an order that lets each see what it
  * depends on (topology before sides, model before layouts); what only the whole shows is checked
- * here: that all sides fit the topology and that no two destination pools fill the same GPU.
- * Cost: that of the layouts, plus linear in the ranks of all sides.
+ * here: that all sides fit the topology and that no two destination pools fill the same GPU. A side
+ * that holds the weights in a form of its own is read a second time, against the model in that
+ * form. Cost: that of the layouts, plus linear in the ranks of all sides.
  */
 
 #include <string.h>
 
 #include "refit-case.h"
+#include "refit-layout-private.h"
 
 /* First rank above all ranks of `layout`. */
 static guint ranks_end(const RefitLayout *layout) {
@@ -26,18 +28,31 @@ static char *name_of(const char *path) {
     return name;
 }
 
-static RefitModel *parse_model(const RefitStore *store, RefitNode *root, GError **error) {
-    RefitModelOptions options = {.dtype = REFIT_DTYPE_BF16, .mtp = FALSE};
+/* What the sides of a case are read with. */
+typedef struct {
+    const RefitStore *store;
+    RefitNode *root;
+    RefitModelOptions wire; /* the form of the weights on the wire */
+    RefitCase *refit_case;
+} Reading;
+
+static RefitModel *load_model(const Reading *reading, const RefitModelOptions *options,
+                              GError **error) {
     const char *name = NULL;
-    RefitNode *dtype = refit_node_get(root, "dtype");
-    if ((dtype && !refit_node_dtype(dtype, &options.dtype, error)) ||
-        !refit_node_get_bool(root, "mtp", &options.mtp, error))
-        return NULL;
-    RefitNode *node = refit_node_require(root, "model", error);
+    RefitNode *node = refit_node_require(reading->root, "model", error);
     if (!node || !refit_node_string(node, &name, error))
         return NULL;
-    g_autoptr(RefitDoc) doc = refit_store_load(store, "models", name, node, error);
-    return doc ? refit_model_parse(refit_doc_root(doc), &options, error) : NULL;
+    return refit_store_load_model(reading->store, name, options, node, error);
+}
+
+static gboolean read_wire(Reading *reading, GError **error) {
+    RefitNode *dtype = refit_node_get(reading->root, "dtype");
+    reading->wire = (RefitModelOptions){.dtype = REFIT_DTYPE_BF16, .dtype_stated = dtype != NULL};
+    if ((dtype && !refit_model_form_read(dtype, &reading->wire, error)) ||
+        !refit_node_get_bool(reading->root, "mtp", &reading->wire.mtp, error))
+        return FALSE;
+    reading->refit_case->model = load_model(reading, &reading->wire, error);
+    return reading->refit_case->model != NULL;
 }
 
 static gboolean parse_budget(RefitNode *node, RefitCase *refit_case, GError **error) {
@@ -62,8 +77,45 @@ static gboolean parse_budget(RefitNode *node, RefitCase *refit_case, GError **er
     return refit_node_finish(node, error);
 }
 
-static gboolean parse_side(RefitCase *refit_case, RefitNode *node, const char *side,
-                           guint *next_rank, RefitLayout **layout_out, GError **error) {
+static gboolean is_same_form(const RefitModel *a, const RefitModel *b) {
+    if (refit_model_n_tensors(a) != refit_model_n_tensors(b))
+        return FALSE;
+    for (guint i = 0; i < refit_model_n_tensors(a); i++) {
+        const RefitTensor *x = refit_model_tensor(a, i), *y = refit_model_tensor(b, i);
+        if (x->dtype != y->dtype || x->bytes != y->bytes || !g_str_equal(x->name, y->name))
+            return FALSE;
+    }
+    return TRUE;
+}
+
+/* The side in the form of its own `dtype:`; NULL where it holds that on the wire. */
+static gboolean parse_held(const Reading *reading, RefitNode *node, const char *side,
+                           guint next_rank, RefitLayout **held_out, GError **error) {
+    const RefitCase *refit_case = reading->refit_case;
+    RefitNode *dtype = refit_node_get(node, "dtype");
+    RefitModelOptions options = reading->wire;
+    if (!dtype)
+        return TRUE;
+    options.dtype_stated = TRUE;
+    if (!refit_model_form_read(dtype, &options, error))
+        return FALSE;
+    g_autoptr(RefitModel) model = load_model(reading, &options, error);
+    if (!model)
+        return FALSE;
+    if (is_same_form(model, refit_case->model))
+        return TRUE;
+    *held_out = refit_layout_parse(node, side, model, next_rank,
+                                   refit_topology_n_gpus(refit_case->topology), error);
+    return *held_out != NULL;
+}
+
+static gboolean parse_side(const Reading *reading, RefitNode *node, const char *side,
+                           guint *next_rank, RefitLayout **layout_out, RefitLayout **held_out,
+                           GError **error) {
+    const RefitCase *refit_case = reading->refit_case;
+    if (refit_node_kind(node) == REFIT_NODE_MAPPING &&
+        !parse_held(reading, node, side, *next_rank, held_out, error))
+        return FALSE;
     RefitLayout *layout = refit_layout_parse(node, side, refit_case->model, *next_rank,
                                              refit_topology_n_gpus(refit_case->topology), error);
     if (!layout)
@@ -73,8 +125,9 @@ static gboolean parse_side(RefitCase *refit_case, RefitNode *node, const char *s
     return TRUE;
 }
 
-static gboolean parse_destinations(RefitCase *refit_case, RefitNode *node, guint next_rank,
+static gboolean parse_destinations(const Reading *reading, RefitNode *node, guint next_rank,
                                    GError **error) {
+    RefitCase *refit_case = reading->refit_case;
     gboolean is_list = refit_node_kind(node) == REFIT_NODE_SEQUENCE;
     guint n_pools = is_list ? refit_node_size(node) : 1;
     if (n_pools == 0) {
@@ -83,12 +136,13 @@ static gboolean parse_destinations(RefitCase *refit_case, RefitNode *node, guint
         return FALSE;
     }
     refit_case->destinations = g_new0(RefitLayout *, n_pools);
+    refit_case->destinations_held = g_new0(RefitLayout *, n_pools);
     for (guint i = 0; i < n_pools; i++) {
         RefitNode *pool = is_list ? refit_node_at(node, i) : node;
-        if (!parse_side(refit_case, pool, refit_node_path(pool), &next_rank,
-                        &refit_case->destinations[i], error))
-            return FALSE;
         refit_case->n_destinations = i + 1;
+        if (!parse_side(reading, pool, refit_node_path(pool), &next_rank,
+                        &refit_case->destinations[i], &refit_case->destinations_held[i], error))
+            return FALSE;
     }
     return TRUE;
 }
@@ -151,6 +205,22 @@ static gboolean check_disjoint(const RefitCase *refit_case, RefitNode *generatio
     return TRUE;
 }
 
+/* Ranks that are gone; naming none is no mistake. */
+static gboolean parse_failed(RefitNode *node, RefitCase *refit_case, GError **error) {
+    if (!refit_node_expect(node, REFIT_NODE_SEQUENCE, error))
+        return FALSE;
+    if (refit_node_size(node) == 0)
+        return TRUE;
+    g_autoptr(GArray) ranks = refit_layout_read_ranks(
+        node, refit_topology_n_gpus(refit_case->topology), "GPU", "the topology", error);
+    if (!ranks)
+        return FALSE;
+    refit_case->n_failed = ranks->len;
+    refit_case->failed = (guint *)(gpointer)g_array_free(g_steal_pointer(&ranks), FALSE);
+    refit_ranks_sort(refit_case->failed, refit_case->n_failed);
+    return TRUE;
+}
+
 RefitCase *refit_case_parse(const RefitStore *store, RefitDoc *doc, GError **error) {
     g_autoptr(RefitCase) refit_case = g_new0(RefitCase, 1);
     g_autofree char *note = NULL;
@@ -173,14 +243,18 @@ RefitCase *refit_case_parse(const RefitStore *store, RefitDoc *doc, GError **err
     RefitNode *budget = refit_node_get(root, "budget");
     if (budget && !parse_budget(budget, refit_case, error))
         return NULL;
+    RefitNode *failed = refit_node_get(root, "failed_ranks");
+    if (failed && !parse_failed(failed, refit_case, error))
+        return NULL;
     RefitNode *train = refit_node_require(root, "train", error);
     RefitNode *generation = train ? refit_node_require(root, "generation", error) : NULL;
     if (!generation || !check_fits(refit_case->topology, topology, train, generation, error))
         return NULL;
-    refit_case->model = parse_model(store, root, error);
-    if (!refit_case->model ||
-        !parse_side(refit_case, train, "train", &next_rank, &refit_case->source, error) ||
-        !parse_destinations(refit_case, generation, next_rank, error) ||
+    Reading reading = {.store = store, .root = root, .refit_case = refit_case};
+    if (!read_wire(&reading, error) ||
+        !parse_side(&reading, train, "train", &next_rank, &refit_case->source,
+                    &refit_case->source_held, error) ||
+        !parse_destinations(&reading, generation, next_rank, error) ||
         !refit_node_finish(root, error) || !check_disjoint(refit_case, generation, error))
         return NULL;
     return g_steal_pointer(&refit_case);
@@ -197,16 +271,50 @@ RefitCase *refit_case_load(const RefitStore *store, const char *name_or_path,
     return refit_case_parse(store, doc, error);
 }
 
+/* ---- forms ---- */
+
+const RefitLayout *refit_case_held(const RefitCase *refit_case, guint pool) {
+    g_return_val_if_fail(pool == REFIT_CASE_SOURCE || pool < refit_case->n_destinations, NULL);
+    if (pool == REFIT_CASE_SOURCE)
+        return refit_case->source_held;
+    return refit_case->destinations_held ? refit_case->destinations_held[pool] : NULL;
+}
+
+static void set_ratio(const RefitCase *refit_case, guint pool, double *ratios) {
+    const RefitLayout *held = refit_case_held(refit_case, pool);
+    guint64 wire = refit_model_bytes(refit_case->model);
+    if (!held || wire == 0)
+        return;
+    const guint *ranks = refit_layout_ranks(held);
+    for (guint i = 0; i < refit_layout_n_ranks(held); i++)
+        ratios[ranks[i]] = (double)refit_model_bytes(refit_layout_model(held)) / (double)wire;
+}
+
+double *refit_case_cast_ratios(const RefitCase *refit_case, gboolean sending) {
+    double *ratios = g_new0(double, MAX(refit_topology_n_gpus(refit_case->topology), 1));
+    if (sending)
+        set_ratio(refit_case, REFIT_CASE_SOURCE, ratios);
+    for (guint pool = 0; !sending && pool < refit_case->n_destinations; pool++)
+        set_ratio(refit_case, pool, ratios);
+    return ratios;
+}
+
 void refit_case_free(RefitCase *refit_case) {
     if (!refit_case)
         return;
-    for (guint i = 0; i < refit_case->n_destinations; i++)
+    for (guint i = 0; i < refit_case->n_destinations; i++) {
         refit_layout_free(refit_case->destinations[i]);
+        if (refit_case->destinations_held)
+            refit_layout_free(refit_case->destinations_held[i]);
+    }
     g_free(refit_case->destinations);
+    g_free(refit_case->destinations_held);
     refit_layout_free(refit_case->source);
+    refit_layout_free(refit_case->source_held);
     g_clear_pointer(&refit_case->model, refit_model_unref);
     refit_topology_free(refit_case->topology);
     refit_profile_free(refit_case->profile);
+    g_free(refit_case->failed);
     g_free(refit_case->name);
     g_free(refit_case);
 }

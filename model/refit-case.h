@@ -5,9 +5,10 @@
  * file. The unit of work of every command.
  *
  *   schema: refit.case/1
- *   model: deepseek-v3                # shipped name or path of a refit.model/1 file
- *   dtype: bf16                       # on the wire: a dtype, native or fp8; a side may hold
- * another mtp: false train:      {framework: megatron, gpus: 256, tp: 1, pp: 16, ep: 16}
+ *   model: deepseek-v3                # shipped name, or path of a file: see refit-model-import.h
+ *   dtype: bf16                       # on the wire: a dtype, native or fp8
+ *   mtp: false
+ *   train:      {framework: megatron, gpus: 256, tp: 1, pp: 16, ep: 16}
  *   generation: {framework: vllm, gpus: 256, tp: 32, dp: 8}      # or a list of pools
  *   topology:   {name: dgx-h100, nodes: 64}
  *   profile: nemo-rl                  # default: refit
@@ -18,7 +19,8 @@
  * Ranks are GPUs of the topology. The source side takes `gpus` GPUs from 0 on, each destination
  * pool the ones after the highest of the side before it, unless a side states `first_gpu:` or
  * `ranks:` (a list of "a-b" or numbers). Destination pools share no rank with each other; they may
- * share ranks with the source.
+ * share ranks with the source. A side with a `dtype:` of its own holds the weights in that form:
+ * the source casts before it sends, a destination after it has received.
  */
 
 #include "refit-layout.h"
@@ -44,6 +46,13 @@ typedef struct _RefitStore {
  */
 RefitDoc *refit_store_load(const RefitStore *store, const char *kind, const char *name_or_path,
                            const RefitNode *node, GError **error) G_GNUC_WARN_UNUSED_RESULT;
+/*
+ * The model NAME or PATH: a shipped one, or any file that refit_model_import() reads; a text ending
+ * in .safetensors is a path, too.
+ */
+RefitModel *refit_store_load_model(const RefitStore *store, const char *name_or_path,
+                                   const RefitModelOptions *options, const RefitNode *node,
+                                   GError **error) G_GNUC_WARN_UNUSED_RESULT;
 /* Shipped names of a kind, sorted, NULL-terminated. Free with g_strfreev. */
 char **refit_store_list(const RefitStore *store, const char *kind);
 
@@ -64,6 +73,16 @@ typedef struct {
     RefitLayout *source_held;
     RefitLayout **destinations_held; /* n_destinations entries, or NULL */
 } RefitCase;
+
+#define REFIT_CASE_SOURCE G_MAXUINT
+/* The layout of a side's own form: of the source or of destination `pool`. NULL: as on the wire. */
+const RefitLayout *refit_case_held(const RefitCase *refit_case, guint pool);
+/*
+ * Per GPU of the topology: bytes it holds per byte on the wire, as a rank of the source (`sending`)
+ * or of a destination; 0 where nothing is cast. It is the ratio of the whole model, which stands
+ * for that of every message. Free with g_free.
+ */
+double *refit_case_cast_ratios(const RefitCase *refit_case, gboolean sending);
 
 /* `overrides`: NULL-terminated "path=value" texts applied before reading, may be NULL. */
 RefitCase *refit_case_load(const RefitStore *store, const char *name_or_path,

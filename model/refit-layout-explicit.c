@@ -7,34 +7,46 @@
  *     - tensors: ["*.up_proj.weight", "*.gate_proj.weight"]
  *       mesh: [2, 4]                   # row-major over `ranks`; one axis when absent
  *       ranks: [0-7]                   # positions in this side's list; all when absent
- *       place: [{shard: 0, order: 1}, {shard: 0, order: 0}]
+ *       place: [{shard: 0, order: 1}, {shard: 0, order: 0}]    # refit-layout-place.c
  *     - tensors: embed                 # held twice, independently
  *       parts: [{ranks: [0-1], place: ["shard(0)"]}, {ranks: [6-7], place: ["shard(0)"]}]
+ *       padded: {0: 51200}             # cuts act on so many rows
+ *       shape: [50257, 768]            # what this side believes, to be checked
+ *       local: {0: [25600, 768]}
+ *     - fused: [...]                   # refit-layout-fused.c
  *   absent: ["mtp.*"]
  *
- * `absent` goes first, then the first rule with a matching glob. A tensor that neither names is an
- * error, and so is a rule that decides nothing: both are how a misspelt name shows. When two axes
- * cut one dim their order is stated, never guessed. Cost: tensors times globs.
+ * `absent` goes first, then the first rule with a matching name. A tensor that neither names is an
+ * error, and so is a rule that decides nothing: both are how a misspelt name shows. Scales lie as
+ * their tensors do (refit_layout_place_scales) unless a rule of their own takes them. Cost: tensors
+ * times globs.
  */
 
-#include "refit-layout-private.h"
+#include "refit-layout-explicit.h"
 
 #include <string.h>
 
 typedef struct {
     RefitNode *node;
-    GPtrArray *globs; /* of GPatternSpec */
+    GPtrArray *globs;      /* of GPatternSpec; NULL for a fused rule */
+    RefitFusedRule *fused; /* NULL for any other */
     const RefitSharding *sharding;
-    guint n_dims;       /* the tensors need at least so many */
-    gboolean has_sizes; /* stated sizes must fit each tensor */
+    RefitExplicitNeeds needs;
+    RefitStatedShapes *stated;
     gboolean used;
+    /* The last shape that was found to fit: most tensors of a rule are alike. */
+    guint fits_n_dims;
+    guint64 fits[REFIT_MAX_DIMS];
 } Rule;
 
 static const char *const keys[] = {
     "rules\tlist of {tensors: glob or globs, mesh: [sizes], ranks: [positions], place: [one per "
     "mesh axis]}; the first match holds. place: replicate, shard(DIM), or {shard: DIM, split: "
-    "chunk|balanced|sizes, sizes: [..], order: N}. parts: [{mesh, ranks, place}, ..] for copies "
-    "on several meshes",
+    "chunk|balanced|sizes|strided|lists|segments, sizes: [..], chunks: N, lists: [[places], ..], "
+    "segments: [{extent, ways}, ..], order: N}. parts: [{mesh, ranks, place}, ..] for copies on "
+    "several meshes. padded: {DIM: EXTENT}. fused: [names], blocks: [rows], parameter: name, "
+    "instead of tensors, for one parameter of several tensors. shape: [..] and local: {POSITION: "
+    "[..]} are checked",
     "absent\tlist of globs of tensors that this side does not hold",
     NULL,
 };
@@ -42,7 +54,9 @@ static const char *const keys[] = {
 static void rule_free(gpointer data) {
     Rule *rule = data;
 
-    g_ptr_array_unref(rule->globs);
+    g_clear_pointer(&rule->globs, g_ptr_array_unref);
+    refit_fused_rule_free(rule->fused);
+    refit_stated_shapes_free(rule->stated);
     g_free(rule);
 }
 
@@ -82,263 +96,277 @@ static GPtrArray *read_globs(RefitNode *node, GError **error) {
     return g_steal_pointer(&globs);
 }
 
-/* ---- placements ---- */
+/* ---- stated shapes ---- */
 
 typedef struct {
-    RefitPlacement placements[REFIT_MAX_AXES];
-    gboolean ordered[REFIT_MAX_AXES];
-    GArray *sizes; /* of guint64, all axes in turn */
-    guint first_size[REFIT_MAX_AXES];
-} Places;
+    guint rank, position;
+    guint n_dims;
+    guint64 shape[REFIT_MAX_DIMS];
+} StatedLocal;
 
-static gboolean read_place_text(RefitNode *node, RefitPlacement *placement, GError **error) {
-    const char *text;
-    guint64 dim;
+struct _RefitStatedShapes {
+    RefitNode *shape_node, *local_node;
+    guint n_dims;
+    guint64 shape[REFIT_MAX_DIMS];
+    GArray *locals; /* of StatedLocal */
+};
 
-    if (!refit_node_string(node, &text, error))
+void refit_stated_shapes_free(RefitStatedShapes *stated) {
+    if (stated == NULL)
+        return;
+    g_array_unref(stated->locals);
+    g_free(stated);
+}
+
+static gboolean read_shape(RefitNode *node, guint *n_dims_out, guint64 *shape, GError **error) {
+    if (!refit_node_expect(node, REFIT_NODE_SEQUENCE, error))
         return FALSE;
-    if (g_str_equal(text, "replicate"))
-        return TRUE;
-    if (g_str_has_prefix(text, "shard(") && g_str_has_suffix(text, ")")) {
-        g_autofree char *inside = g_strndup(text + 6, strlen(text) - 7);
-        if (g_ascii_string_to_unsigned(inside, 10, 0, REFIT_MAX_DIMS - 1, &dim, NULL)) {
-            placement->kind = REFIT_PLACEMENT_SHARD;
-            placement->dim = (guint)dim;
-            return TRUE;
-        }
+    if (refit_node_size(node) > REFIT_MAX_DIMS) {
+        refit_node_error(node, REFIT_ERROR_INVALID, error, "%u dims; the limit is %d",
+                         refit_node_size(node), REFIT_MAX_DIMS);
+        return FALSE;
     }
-    refit_node_error(node, REFIT_ERROR_INVALID, error,
-                     "\"%s\" is not a placement; write replicate, shard(DIM) with a dim from 0 to "
-                     "%u, or {shard: DIM, split: ..., sizes: [...], order: N}",
-                     text, REFIT_MAX_DIMS - 1);
+    for (guint d = 0; d < refit_node_size(node); d++) {
+        if (!refit_node_uint(refit_node_at(node, d), 0, G_MAXINT64, &shape[d], error))
+            return FALSE;
+    }
+    *n_dims_out = refit_node_size(node);
+    return TRUE;
+}
+
+static gboolean read_local(const RefitLayout *layout, RefitNode *node, GArray *locals,
+                           GError **error) {
+    guint n_ranks = refit_layout_n_ranks(layout);
+
+    if (!refit_node_expect(node, REFIT_NODE_MAPPING, error))
+        return FALSE;
+    for (guint i = 0; i < refit_node_size(node); i++) {
+        const char *key = refit_node_key_at(node, i);
+        RefitNode *value = refit_node_get(node, key);
+        StatedLocal local = {0};
+        guint64 position;
+        if (!g_ascii_string_to_unsigned(key, 10, 0, n_ranks - 1, &position, NULL)) {
+            refit_node_error(value, REFIT_ERROR_INVALID, error,
+                             "\"%s\" is not a position: this side has %u; use 0 to %u", key,
+                             n_ranks, n_ranks - 1);
+            return FALSE;
+        }
+        if (!read_shape(value, &local.n_dims, local.shape, error))
+            return FALSE;
+        local.position = (guint)position;
+        local.rank = refit_layout_ranks(layout)[position];
+        g_array_append_val(locals, local);
+    }
+    return TRUE;
+}
+
+gboolean refit_stated_shapes_read(const RefitLayout *layout, RefitNode *node,
+                                  RefitStatedShapes **stated_out, GError **error) {
+    RefitNode *shape = refit_node_get(node, "shape"), *local = refit_node_get(node, "local");
+
+    if (shape == NULL && local == NULL)
+        return TRUE;
+    RefitStatedShapes *stated = g_new0(RefitStatedShapes, 1);
+    stated->shape_node = shape;
+    stated->local_node = local;
+    stated->locals = g_array_new(FALSE, FALSE, sizeof(StatedLocal));
+    if ((shape != NULL && !read_shape(shape, &stated->n_dims, stated->shape, error)) ||
+        (local != NULL && !read_local(layout, local, stated->locals, error))) {
+        refit_stated_shapes_free(stated);
+        return FALSE;
+    }
+    *stated_out = stated;
+    return TRUE;
+}
+
+static char *shape_to_string(guint n_dims, const guint64 *shape) {
+    GString *text = g_string_new("[");
+
+    for (guint d = 0; d < n_dims; d++)
+        g_string_append_printf(text, "%s%" G_GUINT64_FORMAT, d > 0 ? ", " : "", shape[d]);
+    g_string_append_c(text, ']');
+    return g_string_free(text, FALSE);
+}
+
+static gboolean same_shape(guint n_a, const guint64 *a, guint n_b, const guint64 *b) {
+    return n_a == n_b && memcmp(a, b, n_a * sizeof *a) == 0;
+}
+
+/* A rank in several parts has several buffers, and states one of them. */
+static gboolean check_local(const RefitStatedShapes *stated, const StatedLocal *local,
+                            const RefitSharding *sharding, const char *name, guint n_dims,
+                            const guint64 *shape, GError **error) {
+    g_autofree char *here = shape_to_string(local->n_dims, local->shape);
+    g_autofree char *there = NULL;
+
+    for (guint part = 0; part < refit_sharding_n_parts(sharding); part++) {
+        g_auto(RefitRegion) region = {0};
+        g_autoptr(GError) inner = NULL;
+        guint64 buffer[REFIT_MAX_DIMS];
+        if (!refit_sharding_local(sharding, part, local->rank, n_dims, shape, &region, buffer,
+                                  &inner)) {
+            if (inner == NULL)
+                continue;
+            refit_node_error(stated->local_node, (RefitError)inner->code, error, "tensor %s: %s",
+                             name, inner->message);
+            return FALSE;
+        }
+        if (same_shape(n_dims, buffer, local->n_dims, local->shape))
+            return TRUE;
+        g_free(there);
+        there = shape_to_string(n_dims, buffer);
+    }
+    if (there == NULL) {
+        refit_node_error(stated->local_node, REFIT_ERROR_LOCAL_SHAPE, error,
+                         "tensor %s: position %u states local shape %s, but the rule gives it no "
+                         "part; correct ranks or leave the position out",
+                         name, local->position, here);
+    } else {
+        refit_node_error(stated->local_node, REFIT_ERROR_LOCAL_SHAPE, error,
+                         "tensor %s: position %u states local shape %s, but the rule gives it %s; "
+                         "correct the placement or the global shape",
+                         name, local->position, here, there);
+    }
     return FALSE;
 }
 
-static gboolean read_sizes(RefitNode *node, guint axis_size, GArray *sizes, GError **error) {
-    guint64 sum = 0;
-
-    if (!refit_node_expect(node, REFIT_NODE_SEQUENCE, error))
-        return FALSE;
-    if (refit_node_size(node) != axis_size) {
-        refit_node_error(node, REFIT_ERROR_INVALID, error,
-                         "%u sizes for a mesh axis of %u ranks; state one size per rank",
-                         refit_node_size(node), axis_size);
+gboolean refit_stated_shapes_check(const RefitStatedShapes *stated, const RefitSharding *sharding,
+                                   const char *name, guint n_dims, const guint64 *shape,
+                                   GError **error) {
+    if (stated == NULL)
+        return TRUE;
+    if (stated->shape_node != NULL && !same_shape(n_dims, shape, stated->n_dims, stated->shape)) {
+        g_autofree char *here = shape_to_string(stated->n_dims, stated->shape);
+        g_autofree char *there = shape_to_string(n_dims, shape);
+        refit_node_error(stated->shape_node, REFIT_ERROR_SHAPE_MISMATCH, error,
+                         "tensor %s has shape %s, but this side states %s; give both sides the "
+                         "same model",
+                         name, there, here);
         return FALSE;
     }
-    for (guint i = 0; i < axis_size; i++) {
-        guint64 size;
-        if (!refit_node_uint(refit_node_at(node, i), 0, G_MAXINT64, &size, error) ||
-            !refit_checked_add(sum, size, "sum of shard sizes", &sum, error))
+    for (guint i = 0; i < stated->locals->len; i++) {
+        if (!check_local(stated, &g_array_index(stated->locals, StatedLocal, i), sharding, name,
+                         n_dims, shape, error))
             return FALSE;
-        g_array_append_val(sizes, size);
-    }
-    return TRUE;
-}
-
-static gboolean read_place(RefitNode *node, guint axis, guint axis_size, Places *places,
-                           GError **error) {
-    static const char *const splits[] = {"chunk", "balanced", "sizes", NULL};
-    static const RefitSplit split_of[] = {REFIT_SPLIT_CHUNK, REFIT_SPLIT_BALANCED,
-                                          REFIT_SPLIT_SIZES};
-    RefitPlacement *placement = &places->placements[axis];
-    guint64 dim;
-    guint split = 0;
-
-    places->first_size[axis] = places->sizes->len;
-    if (refit_node_kind(node) == REFIT_NODE_SCALAR)
-        return read_place_text(node, placement, error);
-    if (!refit_node_expect(node, REFIT_NODE_MAPPING, error))
-        return FALSE;
-    RefitNode *shard = refit_node_require(node, "shard", error);
-    RefitNode *how = refit_node_get(node, "split"), *sizes = refit_node_get(node, "sizes");
-    places->ordered[axis] = refit_node_get(node, "order") != NULL;
-    if (shard == NULL || !refit_node_uint(shard, 0, REFIT_MAX_DIMS - 1, &dim, error) ||
-        (how != NULL && !refit_node_choice(how, splits, &split, error)) ||
-        !refit_node_get_uint(node, "order", 0, G_MAXUINT32, &placement->order, error))
-        return FALSE;
-    placement->kind = REFIT_PLACEMENT_SHARD;
-    placement->dim = (guint)dim;
-    placement->split = sizes != NULL && how == NULL ? REFIT_SPLIT_SIZES : split_of[split];
-    if ((placement->split == REFIT_SPLIT_SIZES) != (sizes != NULL)) {
-        refit_node_error(
-            node, REFIT_ERROR_INVALID, error,
-            "split: sizes goes with a list sizes: [...], one per rank of the axis, and "
-            "no other split does");
-        return FALSE;
-    }
-    if (sizes != NULL) {
-        placement->n_sizes = axis_size;
-        return read_sizes(sizes, axis_size, places->sizes, error);
-    }
-    return TRUE;
-}
-
-static gboolean check_order(RefitNode *node, const Places *places, guint n_axes, GError **error) {
-    for (guint i = 0; i < n_axes; i++) {
-        const RefitPlacement *a = &places->placements[i];
-        for (guint j = i + 1; j < n_axes; j++) {
-            const RefitPlacement *b = &places->placements[j];
-            if (a->kind != REFIT_PLACEMENT_SHARD || b->kind != REFIT_PLACEMENT_SHARD ||
-                a->dim != b->dim ||
-                (places->ordered[i] && places->ordered[j] && a->order != b->order))
-                continue;
-            refit_node_error(node, REFIT_ERROR_INVALID, error,
-                             "dim %u is cut by mesh axes %u and %u; say which cuts first with "
-                             "different order: values on both",
-                             a->dim, i, j);
-            return FALSE;
-        }
     }
     return TRUE;
 }
 
 /* ---- rules ---- */
 
-static gboolean read_mesh(RefitNode *node, guint n_ranks, guint *sizes, guint *n_axes_out,
-                          GError **error) {
-    guint64 product = 1; /* divides n_ranks, so the next factor cannot overflow it */
-    guint n = 0;
-
-    if (!refit_node_expect(node, REFIT_NODE_SEQUENCE, error))
-        return FALSE;
-    gboolean fits = refit_node_size(node) >= 1 && refit_node_size(node) <= REFIT_MAX_AXES;
-    for (; fits && n < refit_node_size(node); n++) {
-        guint64 size;
-        if (!refit_node_uint(refit_node_at(node, n), 1, G_MAXUINT32, &size, error))
-            return FALSE;
-        sizes[n] = (guint)size;
-        product *= size;
-        fits = n_ranks % product == 0;
-    }
-    if (!fits || product != n_ranks) {
-        refit_node_error(node, REFIT_ERROR_INVALID, error,
-                         "the mesh does not have %u ranks; state 1 to %u axis sizes whose product "
-                         "is %u",
-                         n_ranks, REFIT_MAX_AXES, n_ranks);
-        return FALSE;
-    }
-    *n_axes_out = n;
-    return TRUE;
-}
-
-/* Reads `mesh`, `ranks` and `place` of `node` into a part of `sharding`. */
-static gboolean read_part(const RefitLayout *layout, RefitNode *node, Rule *rule,
-                          RefitSharding *sharding, GError **error) {
-    guint n_ranks = refit_layout_n_ranks(layout), sizes[REFIT_MAX_AXES], n_axes = 1;
-    g_autoptr(GArray) stated_sizes = g_array_new(FALSE, FALSE, sizeof(guint64));
-    g_autoptr(GArray) positions = NULL;
-    Places places = {.sizes = stated_sizes};
-
-    if (!refit_node_expect(node, REFIT_NODE_MAPPING, error))
-        return FALSE;
-    RefitNode *mesh_node = refit_node_get(node, "mesh"), *list = refit_node_get(node, "ranks");
-    RefitNode *place = refit_node_require(node, "place", error);
-    if (place == NULL)
-        return FALSE;
-    if (list != NULL) {
-        positions = refit_layout_read_ranks(list, n_ranks, "position", "this side", error);
-        if (positions == NULL)
-            return FALSE;
-        n_ranks = positions->len;
-    }
-    sizes[0] = n_ranks;
-    if (mesh_node != NULL && !read_mesh(mesh_node, n_ranks, sizes, &n_axes, error))
-        return FALSE;
-    if (!refit_node_expect(place, REFIT_NODE_SEQUENCE, error))
-        return FALSE;
-    if (refit_node_size(place) != n_axes) {
-        refit_node_error(place, REFIT_ERROR_INVALID, error,
-                         "%u placements for a mesh of %u axes; state one per axis",
-                         refit_node_size(place), n_axes);
-        return FALSE;
-    }
-    for (guint i = 0; i < n_axes; i++) {
-        if (!read_place(refit_node_at(place, i), i, sizes[i], &places, error))
-            return FALSE;
-    }
-    if (!check_order(place, &places, n_axes, error))
-        return FALSE;
-    for (guint i = 0; i < n_axes; i++) {
-        RefitPlacement *placement = &places.placements[i];
-        if (placement->split == REFIT_SPLIT_SIZES) {
-            placement->sizes = &g_array_index(stated_sizes, guint64, places.first_size[i]);
-            rule->has_sizes = TRUE;
-        }
-        if (placement->kind == REFIT_PLACEMENT_SHARD)
-            rule->n_dims = MAX(rule->n_dims, placement->dim + 1);
-    }
-
-    g_autofree guint *ranks = g_new(guint, n_ranks);
-    for (guint i = 0; i < n_ranks; i++)
-        ranks[i] =
-            refit_layout_ranks(layout)[positions != NULL ? g_array_index(positions, guint, i) : i];
-    RefitMesh *mesh = refit_mesh_new(n_axes, sizes, ranks, n_ranks, error);
-    return mesh != NULL && refit_sharding_add(sharding, mesh, places.placements, error);
-}
-
 static gboolean read_rule(RefitLayout *layout, RefitNode *node, GPtrArray *rules, GError **error) {
-    g_autoptr(RefitSharding) sharding = refit_sharding_new();
-
     if (!refit_node_expect(node, REFIT_NODE_MAPPING, error))
-        return FALSE;
-    RefitNode *tensors = refit_node_require(node, "tensors", error);
-    GPtrArray *globs = tensors != NULL ? read_globs(tensors, error) : NULL;
-    if (globs == NULL)
         return FALSE;
     Rule *rule = g_new0(Rule, 1);
     rule->node = node;
-    rule->globs = globs;
     g_ptr_array_add(rules, rule);
-
-    RefitNode *parts = refit_node_get(node, "parts");
-    if (parts == NULL) {
-        if (!read_part(layout, node, rule, sharding, error))
+    if (refit_node_get(node, "fused") != NULL) {
+        rule->fused = refit_fused_rule_read(node, error);
+        if (rule->fused == NULL)
             return FALSE;
     } else {
-        if (!refit_node_expect(parts, REFIT_NODE_SEQUENCE, error))
+        RefitNode *tensors = refit_node_require(node, "tensors", error);
+        rule->globs = tensors != NULL ? read_globs(tensors, error) : NULL;
+        if (rule->globs == NULL)
             return FALSE;
-        if (refit_node_size(parts) == 0) {
-            refit_node_error(parts, REFIT_ERROR_INVALID, error,
-                             "parts is empty; state a mesh, or list the tensors under absent");
-            return FALSE;
-        }
-        for (guint i = 0; i < refit_node_size(parts); i++) {
-            if (!read_part(layout, refit_node_at(parts, i), rule, sharding, error))
-                return FALSE;
-        }
     }
-    rule->sharding = refit_layout_share(layout, g_steal_pointer(&sharding));
-    return TRUE;
-}
-
-static gboolean check_fit(const Rule *rule, const RefitTensor *tensor, GError **error) {
-    g_autoptr(GError) inner = NULL;
-
-    if (tensor->n_dims < rule->n_dims) {
-        refit_node_error(rule->node, REFIT_ERROR_INVALID, error,
-                         "dim %u is cut, but tensor %s has %u dims; give it a rule of its own",
-                         rule->n_dims - 1, tensor->name, tensor->n_dims);
+    RefitSharding *sharding = refit_explicit_read_sharding(layout, node, &rule->needs, error);
+    if (sharding == NULL)
         return FALSE;
-    }
-    if (rule->has_sizes) {
-        g_autoptr(RefitHolding) holding =
-            refit_holding_new(rule->sharding, tensor->n_dims, tensor->shape, &inner);
-        if (holding == NULL) {
-            refit_node_error(rule->node, REFIT_ERROR_INVALID, error, "tensor %s: %s", tensor->name,
-                             inner->message);
-            return FALSE;
-        }
-    }
+    rule->sharding = refit_layout_share(layout, sharding);
+    return refit_stated_shapes_read(layout, node, &rule->stated, error);
+}
+
+static gboolean check_fit(Rule *rule, const RefitTensor *tensor, GError **error) {
+    if (rule->used && tensor->n_dims == rule->fits_n_dims &&
+        memcmp(tensor->shape, rule->fits, tensor->n_dims * sizeof *rule->fits) == 0)
+        return TRUE;
+    if (!refit_explicit_check_fit(rule->node, &rule->needs, rule->sharding, tensor->name,
+                                  tensor->n_dims, tensor->shape, error) ||
+        !refit_stated_shapes_check(rule->stated, rule->sharding, tensor->name, tensor->n_dims,
+                                   tensor->shape, error))
+        return FALSE;
+    rule->fits_n_dims = tensor->n_dims;
+    memcpy(rule->fits, tensor->shape, sizeof rule->fits);
     return TRUE;
 }
 
-static Rule *find_rule(const GPtrArray *rules, const char *name) {
+static Rule *find_rule(const GPtrArray *rules, const RefitModel *model, guint tensor) {
+    const char *name = refit_model_tensor(model, tensor)->name;
+
     for (guint i = 0; i < rules->len; i++) {
         Rule *rule = g_ptr_array_index(rules, i);
-        if (matches(rule->globs, name))
+        if (rule->fused != NULL ? refit_fused_rule_take(rule->fused, model, tensor)
+                                : matches(rule->globs, name))
             return rule;
     }
     return NULL;
+}
+
+static gboolean assign_tensor(RefitLayout *layout, RefitNode *list, const GPtrArray *rules,
+                              guint index, Rule **rule_of, GError **error) {
+    const RefitModel *model = refit_layout_model(layout);
+    const RefitTensor *tensor = refit_model_tensor(model, index);
+    Rule *rule = rule_of[index] = find_rule(rules, model, index);
+
+    /* A scale follows its tensor, unless a rule takes it that does not take the tensor. */
+    if (tensor->scale &&
+        (rule == NULL || (rule->fused == NULL && rule == rule_of[tensor->scale_of])))
+        return TRUE;
+    if (rule == NULL) {
+        refit_node_error(list, REFIT_ERROR_INVALID, error,
+                         "no rule matches tensor %s; add one or list it under absent",
+                         tensor->name);
+        return FALSE;
+    }
+    if (rule->fused == NULL) {
+        if (!check_fit(rule, tensor, error))
+            return FALSE;
+        refit_layout_assign(layout, index, rule->sharding);
+    }
+    rule->used = TRUE;
+    return TRUE;
+}
+
+static gboolean finish_rule(RefitLayout *layout, const Rule *rule, GError **error) {
+    if (!rule->used) {
+        refit_node_error(rule->node, REFIT_ERROR_INVALID, error,
+                         "no tensor of model %s is left for this rule; correct its names or "
+                         "put it before the rule that takes them",
+                         refit_model_name(refit_layout_model(layout)));
+        return FALSE;
+    }
+    return rule->fused == NULL || refit_fused_rule_finish(rule->fused, layout, &rule->needs,
+                                                          rule->sharding, rule->stated, error);
+}
+
+/* No two parameters, fused or not, may have one name. */
+static gboolean check_names(const RefitLayout *layout, RefitNode *list, GError **error) {
+    const RefitModel *model = refit_layout_model(layout);
+    g_autoptr(GHashTable) names = g_hash_table_new(g_str_hash, g_str_equal);
+    g_autoptr(GHashTable) members = g_hash_table_new(NULL, NULL);
+    guint n_fused = refit_layout_n_fused(layout);
+
+    for (guint i = 0; i < n_fused; i++) {
+        const RefitFused *fused = refit_layout_fused(layout, i);
+        for (guint m = 0; m < fused->n_members; m++)
+            g_hash_table_add(members, GUINT_TO_POINTER(fused->members[m]));
+    }
+    for (guint i = 0; n_fused > 0 && i < refit_model_n_tensors(model); i++) {
+        if (refit_layout_sharding(layout, i) != NULL &&
+            !g_hash_table_contains(members, GUINT_TO_POINTER(i)))
+            g_hash_table_add(names, (char *)refit_model_tensor(model, i)->name);
+    }
+    for (guint i = 0; i < n_fused; i++) {
+        const char *name = refit_layout_fused(layout, i)->name;
+        if (g_hash_table_add(names, (char *)name))
+            continue;
+        refit_node_error(list, REFIT_ERROR_NAME_COLLISION, error,
+                         "two parameters are called %s; give each fused one a name of its own",
+                         name);
+        return FALSE;
+    }
+    return TRUE;
 }
 
 static gboolean generate(RefitLayout *layout, RefitNode *node, GError **error) {
@@ -362,32 +390,22 @@ static gboolean generate(RefitLayout *layout, RefitNode *node, GError **error) {
     if (!refit_node_finish(node, error))
         return FALSE;
 
-    for (guint i = 0; i < refit_model_n_tensors(model); i++) {
-        const RefitTensor *tensor = refit_model_tensor(model, i);
-        if (absent != NULL && matches(absent, tensor->name))
-            continue;
-        Rule *rule = find_rule(rules, tensor->name);
-        if (rule == NULL) {
-            refit_node_error(list, REFIT_ERROR_INVALID, error,
-                             "no rule matches tensor %s; add one or list it under absent",
-                             tensor->name);
-            return FALSE;
+    g_autofree Rule **rule_of = g_new0(Rule *, MAX(refit_model_n_tensors(model), 1));
+    for (guint pass = 0; pass < 2; pass++) {
+        for (guint i = 0; i < refit_model_n_tensors(model); i++) {
+            const RefitTensor *tensor = refit_model_tensor(model, i);
+            if (tensor->scale != (pass == 1) || (absent != NULL && matches(absent, tensor->name)))
+                continue;
+            if (!assign_tensor(layout, list, rules, i, rule_of, error))
+                return FALSE;
         }
-        if (!check_fit(rule, tensor, error))
-            return FALSE;
-        rule->used = TRUE;
-        refit_layout_assign(layout, i, rule->sharding);
     }
     for (guint i = 0; i < rules->len; i++) {
-        const Rule *rule = g_ptr_array_index(rules, i);
-        if (!rule->used) {
-            refit_node_error(rule->node, REFIT_ERROR_INVALID, error,
-                             "no tensor of model %s is left for this rule; correct its names or "
-                             "put it before the rule that takes them",
-                             refit_model_name(model));
+        if (!finish_rule(layout, g_ptr_array_index(rules, i), error))
             return FALSE;
-        }
     }
+    if (!check_names(layout, list, error))
+        return FALSE;
     refit_layout_set_summary(
         layout, g_strdup_printf("explicit, %u rule%s", rules->len, rules->len == 1 ? "" : "s"));
     return TRUE;

@@ -5,9 +5,10 @@
  * Rank order, innermost first: tp, shard, replicate. Every parameter with at least one dim is cut
  * along dim 0 into `shard` chunks, ceil sizes first, so that short and empty tails are common (a
  * [5] bias over 8 ranks leaves three of them empty). Over tensor parallelism the tp cut comes
- * first and FSDP cuts what it left, the strided order; a scalar is held by all ranks.
+ * first, for packed projections segment by segment, and FSDP cuts what it left, the strided order;
+ * a scalar is held by all ranks.
  *
- * Cost: one array lookup per tensor; a mesh is built once per kind of cut.
+ * Cost: one array lookup per tensor; a mesh is built once per kind of cut, and per packed tensor.
  */
 
 #include "refit-layout-private.h"
@@ -39,6 +40,14 @@ static const RefitSharding *place(Fsdp *self, const RefitTensor *tensor, GError 
         axes[1].placement = (RefitPlacement){.kind = REFIT_PLACEMENT_SHARD, .order = 1};
         if (cut != REFIT_CUT_NONE && cut != REFIT_CUT_COLUMNS)
             cut = REFIT_CUT_ROWS; /* nothing is fused or padded here */
+        if (refit_layout_is_packed(tensor, cut, &self->tp)) {
+            g_auto(RefitListedCut) packed = {.lists = NULL};
+
+            if (!refit_layout_packed(tensor, &self->tp, FALSE, &packed, error))
+                return NULL;
+            axes[2].placement = packed.placement;
+            return refit_layout_share_part(self->layout, 0, axes, G_N_ELEMENTS(axes), error);
+        }
         if (!refit_layout_even(tensor, cut, &self->tp, &axes[2].placement, error))
             return NULL;
         made = &self->made[refit_layout_even_kind(&axes[2].placement)];
@@ -64,8 +73,11 @@ static gboolean generate(RefitLayout *layout, RefitNode *node, GError **error) {
         !refit_layout_check_kv_heads(model, &self.tp, error))
         return FALSE;
     for (guint i = 0; i < refit_model_n_tensors(model); i++) {
-        const RefitSharding *sharding = place(&self, refit_model_tensor(model, i), error);
+        const RefitTensor *tensor = refit_model_tensor(model, i);
 
+        if (tensor->scale) /* follows its tensor, see refit_layout_parse() */
+            continue;
+        const RefitSharding *sharding = place(&self, tensor, error);
         if (sharding == NULL)
             return FALSE;
         refit_layout_assign(layout, i, sharding);

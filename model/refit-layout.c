@@ -16,6 +16,9 @@ struct _RefitLayout {
     guint *ranks, *stage_of;
     const RefitSharding **assigned; /* per tensor; NULL: not held */
     GHashTable *shardings;          /* set that owns every RefitSharding */
+    guint packing_options, block_rows;
+    GArray *fused;            /* of RefitFused, which own what they point to but the sharding */
+    GHashTable *expert_slots; /* rank to GArray of guint */
 };
 
 const RefitFramework *const *refit_frameworks(void) {
@@ -23,6 +26,8 @@ const RefitFramework *const *refit_frameworks(void) {
         &refit_framework_megatron,
         &refit_framework_fsdp,
         &refit_framework_vllm,
+        &refit_framework_sglang,
+        &refit_framework_m2n,
         &refit_framework_explicit,
         NULL,
     };
@@ -31,6 +36,14 @@ const RefitFramework *const *refit_frameworks(void) {
 }
 
 /* ---- the layout object ---- */
+
+static void clear_fused(gpointer item) {
+    RefitFused *fused = item;
+
+    g_free((char *)fused->name);
+    g_free((guint *)fused->members);
+    g_free((RefitFusedRows *)fused->rows);
+}
 
 RefitLayout *refit_layout_new(const char *side, const char *framework, RefitModel *model,
                               const guint *ranks, guint n_ranks) {
@@ -50,12 +63,17 @@ RefitLayout *refit_layout_new(const char *side, const char *framework, RefitMode
     layout->shardings =
         g_hash_table_new_full((GHashFunc)refit_sharding_hash, (GEqualFunc)refit_sharding_equal,
                               (GDestroyNotify)refit_sharding_free, NULL);
+    layout->fused = g_array_new(FALSE, FALSE, sizeof(RefitFused));
+    g_array_set_clear_func(layout->fused, clear_fused);
+    layout->expert_slots = g_hash_table_new_full(NULL, NULL, NULL, (GDestroyNotify)g_array_unref);
     return layout;
 }
 
 void refit_layout_free(RefitLayout *layout) {
     if (layout == NULL)
         return;
+    g_hash_table_unref(layout->expert_slots);
+    g_array_unref(layout->fused);
     g_hash_table_unref(layout->shardings);
     g_free(layout->assigned);
     g_free(layout->stage_of);
@@ -132,6 +150,49 @@ void refit_layout_set_stages(RefitLayout *layout, guint n_stages, const guint *s
         layout->stage_of[i] = stage_of[i];
 }
 
+guint refit_layout_packing_options(const RefitLayout *layout) {
+    return layout->packing_options;
+}
+
+guint refit_layout_block_rows(const RefitLayout *layout) {
+    return layout->block_rows;
+}
+
+void refit_layout_set_packing(RefitLayout *layout, guint options, guint block_rows) {
+    layout->packing_options = options;
+    layout->block_rows = block_rows;
+}
+
+const GArray *refit_layout_expert_slots(const RefitLayout *layout, guint rank) {
+    return g_hash_table_lookup(layout->expert_slots, GUINT_TO_POINTER(rank));
+}
+
+void refit_layout_set_expert_slots(RefitLayout *layout, guint position, const guint *experts,
+                                   guint n) {
+    GArray *slots = g_array_sized_new(FALSE, FALSE, sizeof(guint), n);
+
+    g_array_append_vals(slots, experts, n);
+    g_hash_table_insert(layout->expert_slots, GUINT_TO_POINTER(layout->ranks[position]), slots);
+}
+
+guint refit_layout_n_fused(const RefitLayout *layout) {
+    return layout->fused->len;
+}
+
+const RefitFused *refit_layout_fused(const RefitLayout *layout, guint index) {
+    g_return_val_if_fail(index < layout->fused->len, NULL);
+    return &g_array_index(layout->fused, RefitFused, index);
+}
+
+void refit_layout_add_fused(RefitLayout *layout, const RefitFused *fused) {
+    RefitFused copy = *fused;
+
+    copy.name = g_strdup(fused->name);
+    copy.members = g_memdup2(fused->members, fused->n_members * sizeof(guint));
+    copy.rows = g_memdup2(fused->rows, fused->n_rows * sizeof(RefitFusedRows));
+    g_array_append_val(layout->fused, copy);
+}
+
 /* ---- reading a side ---- */
 
 static gboolean read_range(RefitNode *item, guint limit, const char *what, const char *owner,
@@ -183,7 +244,7 @@ GArray *refit_layout_read_ranks(RefitNode *node, guint limit, const char *what, 
             return NULL;
         for (guint rank = lo; rank <= hi; rank++) {
             if (seen[rank]) {
-                refit_node_error(item, REFIT_ERROR_INVALID, error,
+                refit_node_error(item, REFIT_ERROR_RANK_DUP, error,
                                  "%s %u is listed twice; name each once", what, rank);
                 return NULL;
             }
@@ -199,8 +260,8 @@ GArray *refit_layout_read_ranks(RefitNode *node, guint limit, const char *what, 
     return g_steal_pointer(&ranks);
 }
 
-static GArray *read_side_ranks(RefitNode *node, guint next_rank, guint n_available,
-                               GError **error) {
+static GArray *read_side_ranks(RefitNode *node, const char *side, const RefitFramework *framework,
+                               guint next_rank, guint n_available, GError **error) {
     RefitNode *gpus = refit_node_get(node, "gpus"), *list = refit_node_get(node, "ranks");
     RefitNode *first = refit_node_get(node, "first_gpu");
     guint64 count = 0, start = next_rank;
@@ -228,13 +289,18 @@ static GArray *read_side_ranks(RefitNode *node, guint next_rank, guint n_availab
         }
         return g_steal_pointer(&ranks);
     }
-    if (gpus == NULL) {
+    if (gpus == NULL && framework->count != NULL) {
+        guint n = 0;
+        if (!framework->count(node, side, &n, error))
+            return NULL;
+        count = n;
+    } else if (gpus == NULL) {
         refit_node_error(node, REFIT_ERROR_INVALID, error,
                          "the number of GPUs is missing; write gpus (a count) or ranks (a list)");
         return NULL;
     }
     if (start + count > n_available) {
-        refit_node_error(gpus, REFIT_ERROR_INVALID, error,
+        refit_node_error(gpus != NULL ? gpus : node, REFIT_ERROR_INVALID, error,
                          "%" G_GUINT64_FORMAT " GPUs from GPU %" G_GUINT64_FORMAT
                          " on need %" G_GUINT64_FORMAT
                          ", but the topology has %u; use fewer, or a topology with more nodes",
@@ -263,12 +329,14 @@ RefitLayout *refit_layout_parse(RefitNode *node, const char *side, RefitModel *m
     RefitNode *name = refit_node_require(node, "framework", error);
     if (name == NULL || !refit_node_choice(name, (const char *const *)names->pdata, &chosen, error))
         return NULL;
-    g_autoptr(GArray) ranks = read_side_ranks(node, next_rank, n_available, error);
+    g_autoptr(GArray) ranks =
+        read_side_ranks(node, side, frameworks[chosen], next_rank, n_available, error);
     if (ranks == NULL)
         return NULL;
     g_autoptr(RefitLayout) layout = refit_layout_new(
         side, frameworks[chosen]->name, model, (const guint *)(void *)ranks->data, ranks->len);
-    if (!frameworks[chosen]->generate(layout, node, error) || !refit_node_finish(node, error))
+    if (!frameworks[chosen]->generate(layout, node, error) || !refit_node_finish(node, error) ||
+        !refit_layout_place_scales(layout, error))
         return NULL;
     return g_steal_pointer(&layout);
 }
@@ -351,8 +419,7 @@ RefitCut refit_layout_cut(const RefitTensor *tensor) {
     }
 }
 
-/* The dim that holds the output rows or, for the other cut, the input columns. */
-static guint cut_dim(const RefitTensor *tensor, RefitCut cut) {
+guint refit_layout_cut_dim(const RefitTensor *tensor, RefitCut cut) {
     gboolean stacked = refit_layout_is_expert(tensor) && tensor->expert == REFIT_NO_EXPERT;
     gboolean transposed =
         tensor->role == REFIT_ROLE_EXPERT_GATE_UP_T || tensor->role == REFIT_ROLE_EXPERT_DOWN_T;
@@ -362,7 +429,7 @@ static guint cut_dim(const RefitTensor *tensor, RefitCut cut) {
 
 gboolean refit_layout_even(const RefitTensor *tensor, RefitCut cut, const RefitSize *size,
                            RefitPlacement *placement_out, GError **error) {
-    guint dim = cut_dim(tensor, cut);
+    guint dim = refit_layout_cut_dim(tensor, cut);
     RefitPlacement placement = {.kind = REFIT_PLACEMENT_REPLICATE};
 
     /* A tensor without that dim is the bias of a row-parallel layer or a scalar: held whole. */
@@ -384,24 +451,9 @@ guint refit_layout_even_kind(const RefitPlacement *placement) {
     return placement->kind == REFIT_PLACEMENT_REPLICATE ? 0 : 1 + placement->dim;
 }
 
-RefitPlacement refit_layout_vocabulary(guint64 rows, guint64 padded, guint parts, guint64 *sizes) {
-    RefitPlacement placement = {.kind = REFIT_PLACEMENT_SHARD, .dim = 0};
-    guint64 chunk = padded / parts, left = rows;
-
-    if (rows == padded)
-        return placement;
-    for (guint i = 0; i < parts; i++) {
-        sizes[i] = MIN(chunk, left);
-        left -= sizes[i];
-    }
-    placement.split = REFIT_SPLIT_SIZES;
-    placement.n_sizes = parts;
-    placement.sizes = sizes;
-    return placement;
-}
-
-gboolean refit_layout_add_part(const RefitLayout *layout, RefitSharding *sharding, guint base,
-                               const RefitAxis *axes, guint n_axes, GError **error) {
+gboolean refit_layout_add_ordered(const RefitLayout *layout, RefitSharding *sharding,
+                                  const guint *order, guint base, const RefitAxis *axes,
+                                  guint n_axes, GError **error) {
     RefitPlacement placements[REFIT_MAX_AXES] = {{.kind = REFIT_PLACEMENT_REPLICATE}};
     guint sizes[REFIT_MAX_AXES] = {1}, strides[REFIT_MAX_AXES] = {0}, n = 0, n_ranks = 1;
 
@@ -420,6 +472,8 @@ gboolean refit_layout_add_part(const RefitLayout *layout, RefitSharding *shardin
 
         for (guint axis = n; axis-- > 0; rest /= sizes[axis])
             position += rest % sizes[axis] * strides[axis];
+        if (order != NULL)
+            position = order[position];
         g_assert(position < layout->n_ranks);
         ranks[i] = layout->ranks[position];
     }
@@ -504,8 +558,7 @@ gboolean refit_layout_check_kv_heads(const RefitModel *model, const RefitSize *t
     return FALSE;
 }
 
-/* Routed experts per layer; stacked ones carry no number and are counted by their dim 0. */
-static guint64 count_experts(const RefitModel *model) {
+guint64 refit_layout_count_experts(const RefitModel *model) {
     guint64 experts = refit_model_n_experts(model);
 
     for (guint i = 0; i < refit_model_n_tensors(model) && experts == 0; i++) {
@@ -520,7 +573,7 @@ gboolean refit_layout_check_experts(const RefitModel *model, const RefitSize *ep
                                     GError **error) {
     if (ep->value == 1)
         return TRUE;
-    guint64 experts = count_experts(model);
+    guint64 experts = refit_layout_count_experts(model);
     if (experts == 0) {
         refit_node_error(ep->place, REFIT_ERROR_INVALID, error,
                          "%s %u, but model %s has no routed experts; leave %s out", ep->name,

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "refit-case.h"
+#include "refit-model-import.h"
 
 #define ENDING ".yaml"
 
@@ -37,7 +38,7 @@ static char *directory_of(const RefitStore *store, const Kind *kind) {
 
 static gboolean is_path(const char *text) {
     return strchr(text, '/') || g_str_has_suffix(text, ENDING) || g_str_has_suffix(text, ".yml") ||
-           g_str_has_suffix(text, ".json");
+           g_str_has_suffix(text, ".json") || g_str_has_suffix(text, ".safetensors");
 }
 
 static gboolean is_name(const char *text) {
@@ -52,12 +53,9 @@ static void report(const RefitNode *node, GError **error, const char *message) {
         g_set_error_literal(error, REFIT_ERROR, REFIT_ERROR_INVALID, message);
 }
 
-static RefitDoc *load_path(const char *text, const Kind *kind, const RefitNode *node,
-                           GError **error) {
-    const char *file = node ? refit_node_file(node) : NULL;
-    g_autofree char *directory = file ? g_path_get_dirname(file) : NULL;
-    gboolean in_directory = directory && !g_path_is_absolute(text) && !g_str_equal(directory, ".");
-    g_autofree char *path = in_directory ? g_build_filename(directory, text, NULL) : g_strdup(text);
+/* Where the file of a path is; NULL and an error when it is not there. */
+static char *find_path(const char *text, const Kind *kind, const RefitNode *node, GError **error) {
+    g_autofree char *path = refit_node_resolve(node, text);
     if (!g_file_test(path, G_FILE_TEST_EXISTS)) {
         g_autofree char *message = g_strdup_printf(
             "no %s file \"%s\"; write the name of a shipped %s or the path of a file",
@@ -65,7 +63,7 @@ static RefitDoc *load_path(const char *text, const Kind *kind, const RefitNode *
         report(node, error, message);
         return NULL;
     }
-    return refit_doc_load(path, error);
+    return g_steal_pointer(&path);
 }
 
 static int compare_names(gconstpointer a, gconstpointer b) {
@@ -109,19 +107,32 @@ static void report_unknown(const RefitStore *store, const Kind *kind, const char
     report(node, error, message->str);
 }
 
-RefitDoc *refit_store_load(const RefitStore *store, const char *kind, const char *name_or_path,
-                           const RefitNode *node, GError **error) {
-    const Kind *entry = find_kind(kind);
+/* Where the file of a name or path is; NULL and an error when there is none. */
+static char *find_file(const RefitStore *store, const Kind *kind, const char *name_or_path,
+                       const RefitNode *node, GError **error) {
     if (is_path(name_or_path))
-        return load_path(name_or_path, entry, node, error);
+        return find_path(name_or_path, kind, node, error);
 
-    g_autofree char *directory = directory_of(store, entry);
+    g_autofree char *directory = directory_of(store, kind);
     if (is_name(name_or_path) && directory) {
         g_autofree char *file = g_strconcat(name_or_path, ENDING, NULL);
         g_autofree char *path = g_build_filename(directory, file, NULL);
         if (g_file_test(path, G_FILE_TEST_EXISTS))
-            return refit_doc_load(path, error);
+            return g_steal_pointer(&path);
     }
-    report_unknown(store, entry, name_or_path, directory, node, error);
+    report_unknown(store, kind, name_or_path, directory, node, error);
     return NULL;
+}
+
+RefitDoc *refit_store_load(const RefitStore *store, const char *kind, const char *name_or_path,
+                           const RefitNode *node, GError **error) {
+    g_autofree char *path = find_file(store, find_kind(kind), name_or_path, node, error);
+    return path ? refit_doc_load(path, error) : NULL;
+}
+
+RefitModel *refit_store_load_model(const RefitStore *store, const char *name_or_path,
+                                   const RefitModelOptions *options, const RefitNode *node,
+                                   GError **error) {
+    g_autofree char *path = find_file(store, find_kind("models"), name_or_path, node, error);
+    return path ? refit_model_import(path, options, error) : NULL;
 }

@@ -47,14 +47,19 @@ static inline RefitLayout *make(const char *model_body, const char *side) {
 }
 
 /* `message` may end in "*" where the words are those of the YAML reader or of the geometry. */
-static inline void assert_refused(const char *model_body, const char *side, const char *message) {
+static inline void assert_refused_as(const char *model_body, const char *side, RefitError code,
+                                     const char *message) {
     g_autoptr(GError) error = NULL;
     g_autoptr(RefitLayout) layout = parse(model_body, side, &error);
 
     g_assert_null(layout);
-    g_assert_error(error, REFIT_ERROR, REFIT_ERROR_INVALID);
+    g_assert_error(error, REFIT_ERROR, (int)code);
     if (!g_pattern_match_simple(message, error->message))
         g_assert_cmpstr(error->message, ==, message);
+}
+
+static inline void assert_refused(const char *model_body, const char *side, const char *message) {
+    assert_refused_as(model_body, side, REFIT_ERROR_INVALID, message);
 }
 
 static inline guint find(const RefitLayout *layout, const char *name) {
