@@ -13,11 +13,24 @@
 
 G_BEGIN_DECLS
 
+#define ELEMENT_MAX_SEGMENTS 4
+
+/* The places of a cut by REFIT_SPLIT_LISTS, in terms of its own; `lists` of a placement are not
+ * read. */
+typedef struct {
+    GArray **lists; /* per part, of guint: places in the order in which they are stored; or NULL */
+    guint n_segments;
+    guint64 extents[ELEMENT_MAX_SEGMENTS];
+    guint ways[ELEMENT_MAX_SEGMENTS];
+} ElementCut;
+
 typedef struct {
     guint n_axes;
     guint sizes[REFIT_MAX_AXES];
     RefitPlacement places[REFIT_MAX_AXES];
     const guint *ranks; /* row-major, last axis fastest */
+    ElementCut cuts[REFIT_MAX_AXES];
+    guint64 padded[REFIT_MAX_DIMS]; /* what cuts act on; 0: the tensor's extent */
 } ElementMesh;
 
 typedef struct _ElementOracle ElementOracle;
@@ -33,6 +46,20 @@ guint element_oracle_add_tensor(ElementOracle *oracle, guint n_dims, const guint
 /* The ranks of `mesh` hold (or, with `needed`, need) their shards of the tensor. */
 void element_oracle_place(ElementOracle *oracle, guint tensor, gboolean needed,
                           const ElementMesh *mesh);
+
+/*
+ * The same for tensors that make up one parameter: blocks[i] rows of tensor i in turn until all are
+ * used up. The mesh cuts the parameter.
+ */
+void element_oracle_place_fused(ElementOracle *oracle, const guint *tensors, guint n_tensors,
+                                const guint64 *blocks, gboolean needed, const ElementMesh *mesh);
+
+/*
+ * Compares what a sharding says that each rank stores, and where, with every mesh placed for the
+ * tensor so far. NULL when all agree, else what is wrong, to be freed by the caller.
+ */
+char *element_oracle_check_local(const ElementOracle *oracle, guint tensor, gboolean needed,
+                                 const RefitSharding *sharding);
 
 /*
  * Executes the plan in step order, all messages of a step at once. NULL when every buffer ends as

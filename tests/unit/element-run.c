@@ -23,27 +23,31 @@ static guint64 identity(guint tensor, guint element) {
 /* Local place of an element: the sum of one table entry per dim. */
 typedef struct {
     guint n_dims;
-    guint volume;
+    guint volume, n_places; /* elements; length of the buffer, which may have gaps */
     guint n[REFIT_MAX_DIMS];
     guint *offsets[REFIT_MAX_DIMS]; /* n[dim] entries; NOWHERE where the index is not covered */
 } Map;
 
 static void map_init(Map *map, const RefitRegion *region) {
-    *map = (Map){.n_dims = region->n_dims, .volume = 1};
+    *map = (Map){.n_dims = region->n_dims, .volume = 1, .n_places = 1};
     for (guint dim = region->n_dims; dim-- > 0;) {
         const RefitIntervalList *list = region->dims[dim];
-        guint n = 0, extent = 0;
+        guint n = 0, extent = 0, places = 0;
 
-        for (guint i = 0; i < list->n; i++)
-            n = MAX(n, (guint)list->items[i].hi);
+        for (guint i = 0; i < list->n; i++) {
+            const RefitInterval *item = &list->items[i];
+            n = MAX(n, (guint)item->hi);
+            places = MAX(places, (guint)(item->at + item->hi - item->lo));
+        }
         map->n[dim] = n;
         map->offsets[dim] = g_new(guint, MAX(n, 1));
         memset(map->offsets[dim], 0xff, n * sizeof(guint));
         for (guint i = 0; i < list->n; i++)
             for (guint64 k = list->items[i].lo; k < list->items[i].hi; k++, extent++)
                 map->offsets[dim][k] =
-                    (guint)(list->items[i].at + k - list->items[i].lo) * map->volume;
+                    (guint)(list->items[i].at + k - list->items[i].lo) * map->n_places;
         map->volume *= extent;
+        map->n_places *= places;
     }
 }
 
@@ -99,7 +103,6 @@ static guint element_at(const ElementTensor *tensor, const guint *index) {
 /* A piece of a holding on one rank: what the plan's side says of a buffer of the oracle. */
 typedef struct {
     const Map *map;
-    const ElementBuffer *buffer;
     guint64 *contents; /* by the map's places; NULL for what is held from the start */
 } Slot;
 
@@ -146,9 +149,26 @@ static void slots_clear(GArray *slots) {
     g_clear_pointer(&slots, g_array_unref);
 }
 
-/* The buffer that is made of the elements of `map`, or NULL. */
-static const ElementBuffer *find_buffer(const ElementTensor *tensor, GPtrArray *buffers,
-                                        const Map *map) {
+/* Is `region` laid out as some rank of the piece stores it? Ranks may differ in the order. */
+static gboolean is_laid_out(const ElementTensor *tensor, gboolean needed, const RefitPiece *piece) {
+    const GPtrArray *records = tensor->records[needed];
+
+    for (guint i = 0; i < records->len; i++) {
+        const ElementRecord *record = g_ptr_array_index(records, i);
+        gboolean same = FALSE;
+
+        for (guint r = 0; !same && r < piece->n_ranks; r++)
+            same = piece->ranks[r] == record->rank;
+        for (guint dim = 0; same && dim < tensor->n_dims; dim++)
+            same = element_line_is(&record->buffer.lines[dim], piece->region.dims[dim]);
+        if (same)
+            return TRUE;
+    }
+    return FALSE;
+}
+
+/* Does one of the buffers consist of the elements of `map`? */
+static gboolean has_buffer(const ElementTensor *tensor, GPtrArray *buffers, const Map *map) {
     for (guint i = 0; buffers != NULL && i < buffers->len; i++) {
         const ElementBuffer *buffer = g_ptr_array_index(buffers, i);
         guint index[REFIT_MAX_DIMS], n = 0;
@@ -157,9 +177,9 @@ static const ElementBuffer *find_buffer(const ElementTensor *tensor, GPtrArray *
         for (; equal && map_next(map, index, &start); n++)
             equal = n < buffer->n && buffer->elements[n] == element_at(tensor, index);
         if (equal)
-            return buffer;
+            return TRUE;
     }
-    return NULL;
+    return FALSE;
 }
 
 static gboolean open_side(Run *run, guint tensor_index, const RefitHolding *holding,
@@ -173,12 +193,15 @@ static gboolean open_side(Run *run, guint tensor_index, const RefitHolding *hold
 
         map_init(map, &piece->region);
         g_ptr_array_add(run->maps, map);
+        if (!is_laid_out(tensor, needed, piece))
+            return complain(run, "tensor %u: piece %u is stored like that by no rank", tensor_index,
+                            p);
         for (guint r = 0; r < piece->n_ranks; r++) {
             Desk *desk = get_desk(run, tensor_index, piece->ranks[r]);
             GArray **slots = needed ? &desk->needed : &desk->held;
-            Slot slot = {map, find_buffer(tensor, side[piece->ranks[r]], map), NULL};
+            Slot slot = {map, NULL};
 
-            if (slot.buffer == NULL)
+            if (!has_buffer(tensor, side[piece->ranks[r]], map))
                 return complain(run, "tensor %u: rank %u does not %s piece %u", tensor_index,
                                 piece->ranks[r], needed ? "need" : "hold", p);
             if (*slots == NULL)
@@ -186,7 +209,7 @@ static gboolean open_side(Run *run, guint tensor_index, const RefitHolding *hold
             g_array_append_val(*slots, slot);
             if (needed)
                 g_array_index(*slots, Slot, (*slots)->len - 1).contents =
-                    g_new0(guint64, map->volume);
+                    g_new0(guint64, map->n_places);
         }
     }
     for (guint rank = 0; rank < run->oracle->n_ranks; rank++) {
@@ -223,14 +246,16 @@ static gboolean open_desks(Run *run) {
     return TRUE;
 }
 
-static guint64 read_slots(const GArray *slots, guint tensor, const guint *index) {
+static guint64 read_slots(const Run *run, const GArray *slots, guint tensor, const guint *index) {
     for (guint i = 0; slots != NULL && i < slots->len; i++) {
         const Slot *slot = &g_array_index(slots, Slot, i);
         guint place = map_place(slot->map, index);
 
         if (place != NOWHERE)
-            return slot->contents != NULL ? slot->contents[place]
-                                          : identity(tensor, slot->buffer->elements[place]);
+            return slot->contents != NULL
+                       ? slot->contents[place]
+                       : identity(tensor,
+                                  element_at(element_oracle_tensor(run->oracle, tensor), index));
     }
     return 0;
 }
@@ -252,7 +277,7 @@ static guint64 read_element(const Run *run, const RefitTransfer *transfer, guint
         element = element_at(element_oracle_tensor(run->oracle, tensor), index);
         switch (dep->landing) {
         case REFIT_LANDING_HOME:
-            return read_slots(desk->needed, tensor, index);
+            return read_slots(run, desk->needed, tensor, index);
         case REFIT_LANDING_RELAY:
             return run->staged[run->first_staged[number] + member][place];
         case REFIT_LANDING_ASSEMBLY:
@@ -261,7 +286,7 @@ static guint64 read_element(const Run *run, const RefitTransfer *transfer, guint
             return desk->bucket[element];
         }
     }
-    return read_slots(desk->held, tensor, index);
+    return read_slots(run, desk->held, tensor, index);
 }
 
 static gboolean send(Run *run, guint number, guint member, guint tensor, GArray *payload) {
@@ -304,7 +329,7 @@ static gboolean fill_slots(const GArray *slots, const guint *index, guint64 valu
 
         if (place == NOWHERE)
             continue;
-        if (place >= slot->map->volume || !fill(&slot->contents[place], value))
+        if (!fill(&slot->contents[place], value))
             return FALSE;
         landed = TRUE;
     }
@@ -322,7 +347,7 @@ static gboolean land(Run *run, guint number, guint member, guint tensor_index,
 
     run->done[at] = TRUE;
     if (transfer->landing == REFIT_LANDING_RELAY)
-        run->staged[at] = g_new0(guint64, map->volume);
+        run->staged[at] = g_new0(guint64, map->n_places);
     if (transfer->landing == REFIT_LANDING_ASSEMBLY && desk->assembly == NULL)
         desk->assembly = g_new0(guint64, tensor->n_elements);
     if (transfer->landing == REFIT_LANDING_BUCKET && desk->bucket == NULL)
@@ -413,8 +438,7 @@ static gboolean install(Run *run, guint tensor_index, guint rank) {
         while (map_next(slot->map, index, &start)) {
             guint place = map_place(slot->map, index);
 
-            if (place >= slot->map->volume ||
-                !fill(&slot->contents[place], desk->bucket[element_at(tensor, index)]))
+            if (!fill(&slot->contents[place], desk->bucket[element_at(tensor, index)]))
                 return complain(run, "tensor %u: rank %u gets it in a bucket and otherwise",
                                 tensor_index, rank);
         }
@@ -422,20 +446,26 @@ static gboolean install(Run *run, guint tensor_index, guint rank) {
     return TRUE;
 }
 
-static gboolean compare_contents(Run *run, guint tensor, guint rank) {
-    const Desk *desk = get_desk(run, tensor, rank);
+static gboolean compare_contents(Run *run, guint tensor_index, guint rank) {
+    const ElementTensor *tensor = element_oracle_tensor(run->oracle, tensor_index);
+    const Desk *desk = get_desk(run, tensor_index, rank);
 
     for (guint i = 0; desk->needed != NULL && i < desk->needed->len; i++) {
         const Slot *slot = &g_array_index(desk->needed, Slot, i);
+        guint index[REFIT_MAX_DIMS];
+        gboolean start = TRUE;
 
-        for (guint k = 0; k < slot->buffer->n; k++)
-            if (slot->contents[k] != identity(tensor, slot->buffer->elements[k]))
+        while (map_next(slot->map, index, &start)) {
+            guint place = map_place(slot->map, index), element = element_at(tensor, index);
+
+            if (slot->contents[place] != identity(tensor_index, element))
                 return complain(run,
                                 "tensor %u: place %u of rank %u must hold element %u, but holds "
                                 "%" G_GUINT64_FORMAT " of tensor %d",
-                                tensor, k, rank, slot->buffer->elements[k],
-                                slot->contents[k] & G_MAXUINT32,
-                                (int)(slot->contents[k] >> 32) - 1);
+                                tensor_index, place, rank, element,
+                                slot->contents[place] & G_MAXUINT32,
+                                (int)(slot->contents[place] >> 32) - 1);
+        }
     }
     return TRUE;
 }

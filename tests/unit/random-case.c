@@ -6,10 +6,14 @@
 
 #include "random-case.h"
 
+#include <string.h>
+
 #define MAX_PARTS 2
 #define MAX_SIDE 64
 #define UNEQUAL G_MAXUINT64
 #define MAX_ELEMENTS 400
+#define MAX_FUSED 3
+#define MAX_TENSORS 5
 
 typedef struct {
     GRand *rand;
@@ -20,10 +24,30 @@ typedef struct {
 typedef struct {
     guint n_dims;
     guint64 shape[REFIT_MAX_DIMS];
-    guint first, n_members; /* numbers in the model */
+    guint number, first, n_members; /* in the names, and in the model */
+    const char *kind;
+    guint n_fused; /* this one and those after it make up a parameter where a side fuses them */
+    guint64 block; /* their rows in turn */
 } DrawnTensor;
 
+/* What a rule holds: one tensor, or a parameter of several, each with its members. */
+typedef struct {
+    const DrawnTensor *parts;
+    guint n_parts;
+    guint n_dims;
+    guint64 shape[REFIT_MAX_DIMS];
+    guint64 blocks[MAX_FUSED];
+    guint64 padded[REFIT_MAX_DIMS]; /* 0: not */
+} Target;
+
+/* What the placements of a mesh point to. */
+typedef struct {
+    guint64 sizes[REFIT_MAX_AXES][MAX_SIDE];
+    GArray *lists[REFIT_MAX_AXES][MAX_SIDE];
+} Stock;
+
 static guint draw(Draw *self, guint low, guint high) {
+    g_assert_cmpuint(high - low, <, G_MAXUINT);
     return low + g_rand_int(self->rand) % (high - low + 1);
 }
 
@@ -77,51 +101,145 @@ static gboolean draw_sizes(Draw *self, guint64 extent, guint parts, guint64 *siz
 }
 
 /*
- * What one axis does. `extent` is the size of each dim's parts so far, or UNEQUAL, when stated
- * sizes cannot fit all of them.
+ * Lists for `parts` of `extent` places. All places are somewhere, in any order; some twice. A side
+ * that only needs the tensor may leave places out.
  */
-static void draw_place(Draw *self, const DrawnTensor *tensor, guint parts, guint64 *extents,
-                       RefitPlacement *place, guint64 *sizes) {
-    guint64 *extent;
+static void draw_lists(Draw *self, guint extent, guint parts, gboolean needed, GArray **lists) {
+    g_autofree guint *places = g_new(guint, MAX(extent, 1));
+    guint part = 0;
 
-    if (tensor->n_dims == 0 || draw_chance(self, 35))
-        return;
-    place->kind = REFIT_PLACEMENT_SHARD;
-    place->dim = draw(self, 0, tensor->n_dims - 1);
-    extent = &extents[place->dim];
-    place->split = draw_chance(self, 60) ? REFIT_SPLIT_CHUNK : REFIT_SPLIT_BALANCED;
-    if (*extent != UNEQUAL && draw_chance(self, 30)) {
-        place->split = REFIT_SPLIT_SIZES;
-        place->n_sizes = parts;
-        place->sizes = sizes;
-        *extent = draw_sizes(self, *extent, parts, sizes) ? sizes[0] : UNEQUAL;
-    } else {
-        *extent = *extent != UNEQUAL && *extent % parts == 0 ? *extent / parts : UNEQUAL;
+    count_up(places, extent);
+    if (draw_chance(self, 40))
+        shuffle(self, places, extent);
+    for (guint i = 0; i < parts; i++)
+        lists[i] = g_array_new(FALSE, FALSE, sizeof(guint));
+    for (guint i = 0; i < extent; i++) {
+        if (draw_chance(self, 30))
+            part = draw(self, 0, parts - 1);
+        if (needed && draw_chance(self, 10))
+            continue;
+        g_array_append_val(lists[part], places[i]);
+        if (parts > 1 && draw_chance(self, 15)) /* the next part has it too */
+            g_array_append_val(lists[(part + 1) % parts], places[i]);
     }
 }
 
-static void append_place(GString *text, const RefitPlacement *place) {
-    static const char *const splits[] = {"chunk", "balanced", "sizes"};
+static void draw_segments(Draw *self, guint extent, guint parts, ElementCut *cut) {
+    cut->n_segments = draw(self, 1, ELEMENT_MAX_SEGMENTS);
+    for (guint i = 0; i < cut->n_segments; i++) {
+        cut->extents[i] = i + 1 < cut->n_segments ? draw(self, 0, extent) : extent;
+        cut->ways[i] = draw_chance(self, 50) ? parts : draw(self, 1, parts);
+        extent -= (guint)cut->extents[i];
+    }
+}
+
+/*
+ * What one axis does. `extent` is the size of each dim's parts so far, or UNEQUAL, when what is
+ * stated cannot fit all of them.
+ */
+static void draw_place(Draw *self, const Target *target, guint parts, gboolean needed,
+                       guint64 *extents, RefitPlacement *place, ElementCut *cut, guint64 *sizes,
+                       GArray **lists) {
+    guint64 *extent, before;
+
+    if (target->n_dims == 0 || draw_chance(self, 35))
+        return;
+    place->kind = REFIT_PLACEMENT_SHARD;
+    place->dim = draw(self, 0, target->n_dims - 1);
+    extent = &extents[place->dim];
+    before = *extent;
+    *extent = UNEQUAL;
+    if (before != UNEQUAL && draw_chance(self, 25)) {
+        place->split = REFIT_SPLIT_SIZES;
+        place->n_sizes = parts;
+        place->sizes = sizes;
+        if (draw_sizes(self, before, parts, sizes))
+            *extent = sizes[0];
+    } else if (before != UNEQUAL && draw_chance(self, 25)) {
+        place->split = REFIT_SPLIT_LISTS;
+        if (draw_chance(self, 50)) {
+            draw_segments(self, (guint)before, parts, cut);
+        } else {
+            draw_lists(self, (guint)before, parts, needed, lists);
+            cut->lists = lists;
+        }
+    } else if (draw_chance(self, 20)) {
+        place->split = REFIT_SPLIT_STRIDED;
+        place->chunks = draw(self, 1, 5);
+        if (before != UNEQUAL && before % (place->chunks * parts) == 0)
+            *extent = before / parts;
+    } else {
+        place->split = draw_chance(self, 60) ? REFIT_SPLIT_CHUNK : REFIT_SPLIT_BALANCED;
+        if (before != UNEQUAL && before % parts == 0)
+            *extent = before / parts;
+    }
+}
+
+/* Runs of ascending places as first-last. */
+static void append_places(GString *text, const GArray *places) {
+    g_string_append_c(text, '[');
+    for (guint i = 0, end; i < places->len; i = end) {
+        guint first = g_array_index(places, guint, i), last = first;
+
+        for (end = i + 1; end < places->len && g_array_index(places, guint, end) == last + 1; end++)
+            last++;
+        g_string_append_printf(text, last > first ? "%s%u-%u" : "%s%u", i > 0 ? ", " : "", first,
+                               last);
+    }
+    g_string_append_c(text, ']');
+}
+
+static void append_place(GString *text, const RefitPlacement *place, const ElementCut *cut,
+                         guint parts) {
+    static const char *const splits[] = {"chunk", "balanced", "sizes", "strided", "lists"};
 
     if (place->kind == REFIT_PLACEMENT_REPLICATE) {
         g_string_append(text, "replicate");
         return;
     }
     g_string_append_printf(text, "{shard: %u, order: %u, split: %s", place->dim, place->order,
-                           splits[place->split]);
+                           cut->n_segments > 0 ? "segments" : splits[place->split]);
     for (guint i = 0; i < place->n_sizes; i++)
         g_string_append_printf(text, "%s%" G_GUINT64_FORMAT, i == 0 ? ", sizes: [" : ", ",
                                place->sizes[i]);
-    g_string_append(text, place->n_sizes > 0 ? "]}" : "}");
+    if (place->split == REFIT_SPLIT_STRIDED)
+        g_string_append_printf(text, ", chunks: %u", place->chunks);
+    for (guint i = 0; i < parts && cut->lists != NULL; i++) {
+        g_string_append(text, i == 0 ? ", lists: [" : ", ");
+        append_places(text, cut->lists[i]);
+    }
+    for (guint i = 0; i < cut->n_segments; i++)
+        g_string_append_printf(text, "%s{extent: %" G_GUINT64_FORMAT ", ways: %u}",
+                               i == 0 ? ", segments: [" : ", ", cut->extents[i], cut->ways[i]);
+    g_string_append(text, place->n_sizes + cut->n_segments > 0 || cut->lists != NULL ? "]}" : "}");
+}
+
+/* Gives the mesh to the oracle, for every member. */
+static void place_members(Draw *self, const Target *target, gboolean needed,
+                          const ElementMesh *mesh) {
+    ElementOracle *oracle = self->random->oracle;
+
+    for (guint m = 0; m < target->parts[0].n_members; m++) {
+        guint tensors[MAX_FUSED];
+
+        for (guint i = 0; i < target->n_parts; i++)
+            tensors[i] = target->parts[i].first + m;
+        if (target->blocks[0] == 0)
+            element_oracle_place(oracle, tensors[0], needed, mesh);
+        else
+            element_oracle_place_fused(oracle, tensors, target->n_parts, target->blocks, needed,
+                                       mesh);
+    }
 }
 
 /* One mesh over some of the side's ranks, written to `text` and given to the oracle. */
-static void draw_part(Draw *self, const DrawnTensor *tensor, const guint *side, guint n_side,
+static void draw_part(Draw *self, const Target *target, const guint *side, guint n_side,
                       gboolean needed, GString *text) {
     static const guint axis_sizes[] = {1, 2, 2, 2, 3, 4, 4, 5, 6, 8, 16};
     guint positions[MAX_SIDE], ranks[MAX_SIDE], orders[REFIT_MAX_AXES], n = 1;
-    guint64 extents[REFIT_MAX_DIMS], sizes[REFIT_MAX_AXES][MAX_SIDE];
+    guint64 extents[REFIT_MAX_DIMS];
     ElementMesh mesh = {.n_axes = draw(self, 1, 4), .ranks = ranks};
+    Stock *stock = g_new0(Stock, 1);
 
     for (guint axis = 0; axis < mesh.n_axes; axis++) {
         mesh.sizes[axis] = draw_of(self, axis_sizes, G_N_ELEMENTS(axis_sizes));
@@ -136,15 +254,18 @@ static void draw_part(Draw *self, const DrawnTensor *tensor, const guint *side, 
         shuffle(self, positions, n_side);
     for (guint i = 0; i < n; i++)
         ranks[i] = side[positions[i]];
-    for (guint dim = 0; dim < tensor->n_dims; dim++)
-        extents[dim] = tensor->shape[dim];
+    memcpy(mesh.padded, target->padded, sizeof mesh.padded);
+    for (guint dim = 0; dim < target->n_dims; dim++)
+        extents[dim] = MAX(target->shape[dim], target->padded[dim]);
     count_up(orders, mesh.n_axes);
     if (draw_chance(self, 50))
         shuffle(self, orders, mesh.n_axes);
     for (guint i = 0; i < mesh.n_axes; i++) {
-        draw_place(self, tensor, mesh.sizes[orders[i]], extents, &mesh.places[orders[i]],
-                   sizes[orders[i]]);
-        mesh.places[orders[i]].order = i;
+        guint axis = orders[i];
+
+        draw_place(self, target, mesh.sizes[axis], needed, extents, &mesh.places[axis],
+                   &mesh.cuts[axis], stock->sizes[axis], stock->lists[axis]);
+        mesh.places[axis].order = i;
     }
     g_string_append(text, "{mesh: ");
     append_list(text, mesh.sizes, mesh.n_axes);
@@ -152,14 +273,58 @@ static void draw_part(Draw *self, const DrawnTensor *tensor, const guint *side, 
     append_list(text, positions, n);
     for (guint axis = 0; axis < mesh.n_axes; axis++) {
         g_string_append(text, axis == 0 ? ", place: [" : ", ");
-        append_place(text, &mesh.places[axis]);
+        append_place(text, &mesh.places[axis], &mesh.cuts[axis], mesh.sizes[axis]);
     }
     g_string_append(text, "]}");
-    for (guint m = 0; m < tensor->n_members; m++)
-        element_oracle_place(self->random->oracle, tensor->first + m, needed, &mesh);
+    place_members(self, target, needed, &mesh);
+    for (guint axis = 0; axis < mesh.n_axes; axis++)
+        for (guint i = 0; i < MAX_SIDE; i++)
+            g_clear_pointer(&stock->lists[axis][i], g_array_unref);
+    g_free(stock);
 }
 
 /* ---- sides ---- */
+
+/* The tensor alone, or all parts of its parameter. */
+static void draw_target(Draw *self, const DrawnTensor *tensor, guint n_parts, Target *target) {
+    gboolean whole = draw_chance(self, 20); /* not in blocks, but one after the other */
+
+    *target = (Target){.parts = tensor, .n_parts = n_parts, .n_dims = tensor->n_dims};
+    memcpy(target->shape, tensor->shape, sizeof target->shape);
+    for (guint i = 1; i < n_parts; i++)
+        target->shape[0] += tensor[i].shape[0];
+    for (guint i = 0; i < n_parts && n_parts > 1; i++)
+        target->blocks[i] = whole ? tensor[i].shape[0] : tensor[i].block;
+    for (guint dim = 0; dim < target->n_dims; dim++)
+        if (draw_chance(self, 8))
+            target->padded[dim] = target->shape[dim] + draw(self, 1, 6);
+}
+
+static void append_target(GString *text, const Target *target) {
+    const char *separator = "";
+
+    if (target->n_parts == 1) {
+        g_string_append_printf(text, "{tensors: \"t%u.*\"", target->parts->number);
+    } else {
+        for (guint i = 0; i < target->n_parts; i++)
+            g_string_append_printf(text, "%s\"t%u.%s.*\"", i > 0 ? ", " : "{fused: [",
+                                   target->parts[i].number, target->parts[i].kind);
+        g_string_append_printf(text, "], parameter: \"f%u.*\"", target->parts->number);
+        for (guint i = 0; i < target->n_parts; i++)
+            g_string_append_printf(text, "%s%" G_GUINT64_FORMAT, i > 0 ? ", " : ", blocks: [",
+                                   target->blocks[i]);
+        g_string_append_c(text, ']');
+    }
+    for (guint dim = 0; dim < target->n_dims; dim++) {
+        if (target->padded[dim] == 0)
+            continue;
+        g_string_append_printf(text, "%s%u: %" G_GUINT64_FORMAT,
+                               *separator == '\0' ? ", padded: {" : separator, dim,
+                               target->padded[dim]);
+        separator = ", ";
+    }
+    g_string_append(text, *separator == '\0' ? ", parts: [" : "}, parts: [");
+}
 
 static char *draw_side(Draw *self, const DrawnTensor *tensors, guint n_tensors, const guint *ranks,
                        guint n_ranks, gboolean needed) {
@@ -170,18 +335,22 @@ static char *draw_side(Draw *self, const DrawnTensor *tensors, guint n_tensors, 
 
     append_list(text, ranks, n_ranks);
     g_string_append(text, ", rules: [");
-    for (guint t = 0; t < n_tensors; t++) {
+    for (guint t = 0, n = 1; t < n_tensors; t += n) {
         guint n_parts = draw_chance(self, 20) ? MAX_PARTS : 1;
+        Target target;
 
-        if (needed && t != kept && draw_chance(self, 15)) {
+        n = tensors[t].n_fused > 1 && draw_chance(self, 70) ? tensors[t].n_fused : 1;
+        if (needed && n == 1 && t != kept && draw_chance(self, 15)) {
             g_string_append_printf(absent, "%s\"t%u.*\"", absent->len > 0 ? ", " : "", t);
             continue;
         }
-        g_string_append_printf(text, "%s{tensors: \"t%u.*\", parts: [", separator, t);
+        draw_target(self, &tensors[t], n, &target);
+        g_string_append(text, separator);
+        append_target(text, &target);
         separator = ", ";
         for (guint part = 0; part < n_parts; part++) {
             g_string_append(text, part > 0 ? ", " : "");
-            draw_part(self, &tensors[t], ranks, n_ranks, needed, text);
+            draw_part(self, &target, ranks, n_ranks, needed, text);
         }
         g_string_append(text, "]}");
     }
@@ -201,6 +370,24 @@ static void draw_shape(Draw *self, DrawnTensor *tensor) {
     }
 }
 
+/* Makes the tensors from `first` on parts of one parameter: alike but for their rows. */
+static void draw_fused(Draw *self, DrawnTensor *tensors, guint n) {
+    guint n_blocks = draw(self, 1, 4);
+
+    if (tensors[0].n_dims == 0)
+        return;
+    for (guint i = 0; i < n; i++) {
+        DrawnTensor *tensor = &tensors[i];
+
+        tensor->n_dims = tensors[0].n_dims;
+        memcpy(tensor->shape, tensors[0].shape, sizeof tensor->shape);
+        tensor->n_members = tensors[0].n_members;
+        tensor->block = draw(self, 1, 4);
+        tensor->shape[0] = n_blocks * tensor->block;
+    }
+    tensors[0].n_fused = n;
+}
+
 static guint draw_tensors(Draw *self, DrawnTensor *tensors, guint n) {
     static const RefitDtype dtypes[] = {REFIT_DTYPE_BF16, REFIT_DTYPE_F32, REFIT_DTYPE_F64,
                                         REFIT_DTYPE_U8, REFIT_DTYPE_F8_E4M3};
@@ -208,18 +395,31 @@ static guint draw_tensors(Draw *self, DrawnTensor *tensors, guint n) {
                                       REFIT_ROLE_EXPERT_DOWN};
     static const char *const kinds[] = {"layers", "experts", "w"};
     GString *text = g_string_new(NULL);
-    guint n_members = 0;
+    guint n_members = 0, fused_end = 0;
+    RefitDtype dtype = REFIT_DTYPE_BF16;
 
     for (guint t = 0; t < n; t++) {
         DrawnTensor *tensor = &tensors[t];
-        RefitDtype dtype = dtypes[draw(self, 0, G_N_ELEMENTS(dtypes) - 1)];
 
-        *tensor = (DrawnTensor){.first = n_members, .n_members = draw(self, 1, 4)};
-        n_members += tensor->n_members;
+        *tensor = (DrawnTensor){.number = t, .n_fused = 1};
+        tensor->n_members = draw(self, 1, 4);
+        tensor->kind = kinds[draw(self, 0, G_N_ELEMENTS(kinds) - 1)];
         draw_shape(self, tensor);
+    }
+    for (guint t = 0; t + 1 < n; t += tensors[t].n_fused)
+        if (draw_chance(self, 35))
+            draw_fused(self, &tensors[t], draw(self, 2, MIN(MAX_FUSED, n - t)));
+    for (guint t = 0; t < n; t++) {
+        DrawnTensor *tensor = &tensors[t];
+
+        tensor->first = n_members;
+        n_members += tensor->n_members;
+        if (t >= fused_end) {
+            dtype = dtypes[draw(self, 0, G_N_ELEMENTS(dtypes) - 1)];
+            fused_end = t + tensor->n_fused;
+        }
         g_string_append_printf(text, "  - {name: \"t%u.%s.{0-%u}\", dtype: %s, role: %s, shape: [",
-                               t, kinds[draw(self, 0, G_N_ELEMENTS(kinds) - 1)],
-                               tensor->n_members - 1, refit_dtype_name(dtype),
+                               t, tensor->kind, tensor->n_members - 1, refit_dtype_name(dtype),
                                refit_role_name(roles[draw(self, 0, G_N_ELEMENTS(roles) - 1)]));
         for (guint dim = 0; dim < tensor->n_dims; dim++)
             g_string_append_printf(text, "%s%" G_GUINT64_FORMAT, dim > 0 ? ", " : "",
@@ -267,7 +467,7 @@ RandomCase *random_case_new(guint seed) {
     static const guint largest[] = {2, 4, 4, 8, 8, 8, 12, 16, 24, MAX_SIDE};
     RandomCase *random = g_new0(RandomCase, 1);
     Draw self = {.rand = g_rand_new_with_seed(seed), .random = random};
-    DrawnTensor tensors[4];
+    DrawnTensor tensors[MAX_TENSORS];
     guint sizes[3], n_tensors = draw(&self, 1, G_N_ELEMENTS(tensors));
     guint n_sides = draw_chance(&self, 20) ? 3 : 2;
     guint most = draw_of(&self, largest, G_N_ELEMENTS(largest));

@@ -1,11 +1,13 @@
 /*
  * Plans of random cases against the element oracle: meshes of up to 64 ranks and 4 axes, tensors of
- * up to 5 dims, several cuts of one dim in any order, chunk, balanced and stated sizes, empty
- * shards, replicas, copies on two meshes, ranks permuted and with holes, sides apart and
- * overlapping, two pools, pipeline stages, domains of 1 to 8 GPUs, all strategies. Each plan is
- * carried out step by step, its bytes are recounted, and network bytes are compared with the
- * oracle's own bound. By hand: the worked example, shards of one rank that overlap. Also that the
- * oracle sees plans that are wrong in any of ten ways.
+ * up to 5 dims, several cuts of one dim in any order, chunk, balanced and stated sizes, strides,
+ * lists in any order with places shared and left out, segments, fused parameters in blocks,
+ * padding, empty shards, replicas, copies on two meshes, ranks permuted and with holes, sides apart
+ * and overlapping, two pools, pipeline stages, domains of 1 to 8 GPUs, all strategies. What each
+ * rank is told of its buffers is compared place by place; each plan is carried out step by step,
+ * its bytes are recounted, and network bytes are compared with the oracle's own bound. By hand: the
+ * worked example, shards of one rank that overlap. Also that the oracle sees plans that are wrong
+ * in any of ten ways.
  *
  * REFIT_RANDOM_CASES is the number of cases, REFIT_RANDOM_SEED the first one's seed.
  */
@@ -59,22 +61,46 @@ static char *check_plan(const RandomCase *random, const RefitProblem *problem,
     return complaint != NULL ? complaint : check_sums(random, plan);
 }
 
+/* What the ranks of the source are told that they store, and those of a single pool. */
+static char *check_local(const RandomCase *random, const RefitCase *refit_case) {
+    for (guint side = 0; side < 2; side++) {
+        const RefitLayout *layout = side == 0 ? refit_case->source : refit_case->destinations[0];
+
+        for (guint t = 0; t < refit_model_n_tensors(refit_case->model); t++) {
+            const RefitSharding *sharding = refit_layout_sharding(layout, t);
+
+            if (sharding == NULL || (side == 1 && refit_case->n_destinations > 1))
+                continue;
+            char *complaint = element_oracle_check_local(random->oracle, t, side == 1, sharding);
+            if (complaint != NULL)
+                return complaint;
+        }
+    }
+    return NULL;
+}
+
+static gboolean report(const RandomCase *random, const char *what, const char *complaint) {
+    g_autofree char *text = random_case_to_string(random);
+
+    g_test_message("REFIT_RANDOM_SEED=%u REFIT_RANDOM_CASES=1 runs this case alone\n%s",
+                   random->seed, text);
+    g_test_fail_printf("case %u, %s: %s", random->seed, what, complaint);
+    return FALSE;
+}
+
 static gboolean check_case(guint seed) {
     g_autoptr(RandomCase) random = random_case_new(seed);
     g_autoptr(RefitCase) refit_case = random_case_build(random);
     g_autoptr(RefitProblem) problem = plan_case_problem(refit_case);
+    g_autofree char *local = check_local(random, refit_case);
 
+    if (local != NULL)
+        return report(random, "local buffers", local);
     for (guint i = 0; refit_strategies()[i] != NULL; i++) {
         g_autofree char *complaint = check_plan(random, problem, refit_strategies()[i]);
 
-        if (complaint == NULL)
-            continue;
-        g_autofree char *text = random_case_to_string(random);
-        g_test_message("REFIT_RANDOM_SEED=%u REFIT_RANDOM_CASES=1 runs this case alone\n%s", seed,
-                       text);
-        g_test_fail_printf("case %u, strategy %s: %s", seed, refit_strategies()[i]->name,
-                           complaint);
-        return FALSE;
+        if (complaint != NULL)
+            return report(random, refit_strategies()[i]->name, complaint);
     }
     return TRUE;
 }
@@ -92,7 +118,8 @@ static void test_random_layouts(void) {
 /* The generator must reach what the test says it covers. */
 static void test_variety(void) {
     guint first = (guint)g_test_rand_int(), two_pools = 0, large = 0, staged = 0, ordered = 0;
-    guint stated = 0, scalars = 0, copies = 0;
+    guint stated = 0, scalars = 0, copies = 0, strided = 0, listed = 0, segments = 0, fused = 0;
+    guint padded = 0;
 
     for (guint i = 0; i < 300; i++) {
         g_autoptr(RandomCase) random = random_case_new(first + i);
@@ -108,11 +135,18 @@ static void test_variety(void) {
         stated += strstr(text, "sizes: [") != NULL;
         scalars += strstr(text, "shape: []") != NULL;
         copies += strstr(text, "]}, {mesh") != NULL;
+        strided += strstr(text, "split: strided") != NULL;
+        listed += strstr(text, "lists: [") != NULL;
+        segments += strstr(text, "segments: [") != NULL;
+        fused += strstr(text, "fused: [") != NULL;
+        padded += strstr(text, "padded: {") != NULL;
     }
     g_test_message("of 300 cases: %u with two pools, %u with more than 48 ranks, %u with pipeline "
                    "stages, %u with four ordered axes, %u with stated sizes, %u with scalars, %u "
-                   "with copies",
-                   two_pools, large, staged, ordered, stated, scalars, copies);
+                   "with copies, %u with strides, %u with lists, %u with segments, %u with fused "
+                   "parameters, %u with padding",
+                   two_pools, large, staged, ordered, stated, scalars, copies, strided, listed,
+                   segments, fused, padded);
     g_assert_cmpuint(two_pools, >, 20);
     g_assert_cmpuint(large, >, 5);
     g_assert_cmpuint(staged, >, 50);
@@ -120,6 +154,11 @@ static void test_variety(void) {
     g_assert_cmpuint(stated, >, 50);
     g_assert_cmpuint(scalars, >, 10);
     g_assert_cmpuint(copies, >, 50);
+    g_assert_cmpuint(strided, >, 50);
+    g_assert_cmpuint(listed, >, 50);
+    g_assert_cmpuint(segments, >, 50);
+    g_assert_cmpuint(fused, >, 50);
+    g_assert_cmpuint(padded, >, 50);
 }
 
 /* ---- faults ---- */
@@ -203,6 +242,14 @@ static gboolean plant_shifted_region(RefitPlan *plan, guint pick) {
     return FALSE;
 }
 
+/* Do members of the class move in this batch? */
+static gboolean moves_in(const RefitPlan *plan, guint class_index, guint batch) {
+    for (guint r = plan->run_offsets[class_index]; r < plan->run_offsets[class_index + 1]; r++)
+        if (plan->batch_runs[r].batch == batch && plan->batch_runs[r].count > 0)
+            return TRUE;
+    return FALSE;
+}
+
 /* The message of a transfer changes places with one that it waits for. */
 static gboolean plant_wrong_order(RefitPlan *plan, guint pick) {
     const RefitTransfer *transfer = waiting_transfer(plan, pick);
@@ -213,7 +260,8 @@ static gboolean plant_wrong_order(RefitPlan *plan, guint pick) {
     guint before = plan->transfers[plan->deps[transfer->first_dep]].pair;
     for (guint64 i = 0; i < plan->n_messages; i++)
         for (guint64 j = i + 1; messages[i].pair == before && j < plan->n_messages; j++)
-            if (messages[j].pair == transfer->pair && messages[j].batch == messages[i].batch) {
+            if (messages[j].pair == transfer->pair && messages[j].batch == messages[i].batch &&
+                moves_in(plan, transfer->class_index, messages[i].batch)) {
                 RefitMessage message = messages[i];
                 guint early = messages[i].step, late = messages[j].step;
 
@@ -277,7 +325,7 @@ static gboolean plant_lost_member(RefitPlan *plan, guint pick) {
     return FALSE;
 }
 
-/* The second half of a shard is said to lie in front of the first. */
+/* The first index of a shard is said to lie behind the others, where no rank stores it. */
 static gboolean plant_wrong_place(RefitPlan *plan, guint pick) {
     const RefitClass *klass = &plan->problem->classes[pick % plan->problem->n_classes];
     const RefitPiece *piece = &klass->destination->pieces[pick % klass->destination->n_pieces];
@@ -289,8 +337,7 @@ static gboolean plant_wrong_place(RefitPlan *plan, guint pick) {
 
         if (whole.hi == middle)
             continue;
-        const RefitInterval halves[] = {{whole.lo, middle, whole.hi - middle},
-                                        {middle, whole.hi, 0}};
+        const RefitInterval halves[] = {{whole.lo, middle, whole.hi + 50}, {middle, whole.hi, 0}};
         refit_interval_list_unref(*list);
         *list = refit_interval_list_new(halves, 2, NULL);
         return TRUE;
@@ -347,9 +394,12 @@ typedef RefitPlan *(*MakePlanFunc)(const RefitProblem *problem);
 static void test_oracle_by_hand(void) {
     static const guint sources[] = {0, 1}, destinations[] = {4, 5, 6, 7};
     static const guint64 shape[] = {8, 4};
-    const ElementMesh rows = {1, {2}, {{.kind = REFIT_PLACEMENT_SHARD}}, sources};
-    const ElementMesh columns = {
-        2, {2, 2}, {{0}, {.kind = REFIT_PLACEMENT_SHARD, .dim = 1}}, destinations};
+    const ElementMesh rows = {
+        .n_axes = 1, .sizes = {2}, .places = {{.kind = REFIT_PLACEMENT_SHARD}}, .ranks = sources};
+    const ElementMesh columns = {.n_axes = 2,
+                                 .sizes = {2, 2},
+                                 .places = {{0}, {.kind = REFIT_PLACEMENT_SHARD, .dim = 1}},
+                                 .ranks = destinations};
     g_autoptr(ElementOracle) oracle = element_oracle_new(8, 4);
     g_autoptr(RefitCase) refit_case = plan_case_worked();
     g_autoptr(RefitProblem) problem = plan_case_problem(refit_case);
@@ -389,9 +439,13 @@ static void test_overlapping_shards(void) {
         .pools = {"ranks: [0, 1], rules: [{tensors: w, parts: [{place: [shard(0)]}, {place: "
                   "[shard(1)]}]}]"},
     };
-    const ElementMesh whole = {1, {1}, {{0}}, ranks};
-    const ElementMesh rows = {1, {2}, {{.kind = REFIT_PLACEMENT_SHARD}}, ranks};
-    const ElementMesh columns = {1, {2}, {{.kind = REFIT_PLACEMENT_SHARD, .dim = 1}}, ranks};
+    const ElementMesh whole = {.n_axes = 1, .sizes = {1}, .ranks = ranks};
+    const ElementMesh rows = {
+        .n_axes = 1, .sizes = {2}, .places = {{.kind = REFIT_PLACEMENT_SHARD}}, .ranks = ranks};
+    const ElementMesh columns = {.n_axes = 1,
+                                 .sizes = {2},
+                                 .places = {{.kind = REFIT_PLACEMENT_SHARD, .dim = 1}},
+                                 .ranks = ranks};
     g_autoptr(ElementOracle) oracle = element_oracle_new(2, 2);
     g_autoptr(RefitCase) refit_case = strategy_case_new(&described);
     g_autoptr(RefitProblem) problem = plan_case_problem(refit_case);
