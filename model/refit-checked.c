@@ -33,3 +33,12 @@ gboolean refit_checked_add(guint64 a, guint64 b, const char *what, guint64 *sum_
     *sum_out = sum;
     return TRUE;
 }
+
+gboolean refit_checked_round_up(guint64 value, guint64 unit, const char *what, guint64 *rounded_out,
+                                GError **error) {
+    guint64 rest;
+
+    g_return_val_if_fail(unit > 0, FALSE);
+    rest = value % unit;
+    return refit_checked_add(value, rest == 0 ? 0 : unit - rest, what, rounded_out, error);
+}

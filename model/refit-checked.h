@@ -17,4 +17,8 @@ gboolean refit_checked_mul(guint64 a, guint64 b, const char *what, guint64 *prod
 gboolean refit_checked_add(guint64 a, guint64 b, const char *what, guint64 *sum_out, GError **error)
     G_GNUC_WARN_UNUSED_RESULT;
 
+/* Smallest multiple of `unit` (at least 1) that is not below `value`. REFIT_ERROR_OVERFLOW. */
+gboolean refit_checked_round_up(guint64 value, guint64 unit, const char *what, guint64 *rounded_out,
+                                GError **error) G_GNUC_WARN_UNUSED_RESULT;
+
 G_END_DECLS

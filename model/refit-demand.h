@@ -15,12 +15,12 @@ typedef struct {
     guint64 receive_bytes; /* needed elements that the rank does not hold as a source */
     guint64 local_bytes;   /* needed elements that it does */
     guint fan_in;          /* fewest other ranks that can serve it */
-    gboolean needs;        /* is a destination */
+    gboolean needs;        /* belongs to a destination */
     gboolean idle;         /* has nothing to receive and no byte that only it can send */
 } RefitDemandRank;
 
 typedef struct {
-    guint n_ranks; /* ranks that hold or need anything, ascending */
+    guint n_ranks; /* ranks of both sides that have not failed, ascending */
     RefitDemandRank *ranks;
     guint64 receive_bytes; /* sum over ranks */
     guint64 unique_bytes;  /* needed by a rank that does not hold them, each counted once */

@@ -34,19 +34,25 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC(RefitManifest, refit_manifest_free)
  */
 gboolean refit_manifest_add(RefitManifest *manifest, const RefitTensor *tensor, guint *index_out,
                             GError **error) G_GNUC_WARN_UNUSED_RESULT;
-/* How a side holds a tensor; takes ownership of `sharding`. Without one the side does not hold it.
- * A scale tensor without one follows its tensor: the blocks that each shard touches. */
+/*
+ * How a side holds a tensor; takes ownership of `sharding`, in place of an earlier one. Without one
+ * the side does not hold it. A scale tensor without one follows its tensor: each rank holds the
+ * blocks that its shard touches, and REFIT_ERROR_SHAPE_MISMATCH says when the scale has not one
+ * element per block.
+ */
 void refit_manifest_place(RefitManifest *manifest, guint tensor, RefitSide side,
                           RefitSharding *sharding);
-/* The global shape, and the dtype on the wire, as that side has them. */
+/* The global shape, and the dtype on the wire, as that side has them. Two dtypes of one size differ
+ * on the wire as well: the bytes would be read wrongly. */
 void refit_manifest_state_shape(RefitManifest *manifest, guint tensor, RefitSide side, guint n_dims,
                                 const guint64 *shape);
 void refit_manifest_state_wire(RefitManifest *manifest, guint tensor, RefitSide side,
                                RefitDtype dtype);
-/* The local shape (of the data, without padding) that a rank reports. */
+/* The local shape (of the data, without padding) that a rank reports. A rank that the layout places
+ * twice may report either. */
 void refit_manifest_state_local(RefitManifest *manifest, guint tensor, RefitSide side, guint rank,
                                 guint n_dims, const guint64 *shape);
-/* The rank does not have the tensor although its layout says so. */
+/* The rank does not have the tensor although its layout says so. `tensor` and `side` as above. */
 void refit_manifest_withdraw(RefitManifest *manifest, guint tensor, RefitSide side, guint rank);
 /* A name that must be there. */
 void refit_manifest_require(RefitManifest *manifest, const char *name);
@@ -58,8 +64,9 @@ void refit_manifest_fail_rank(RefitManifest *manifest, guint rank);
 /*
  * Checks everything and builds the case. `topology` and `profile` are taken, also on error; every
  * rank is a GPU of the topology. Errors, in the order they are looked for: NAME_MISSING,
- * DEVICE_DUP, SHAPE_MISMATCH, WIRE_SIZE, those of the geometry, GRANULE_SPLIT, TILE_SPLIT,
- * SUBBYTE_SPLIT, LOCAL_SHAPE. Uncovered elements show when the problem is built.
+ * DEVICE_DUP, SHAPE_MISMATCH, WIRE_SIZE; then side by side INVALID for a rank beyond the topology,
+ * those of the geometry, GRANULE_SPLIT, TILE_SPLIT and SUBBYTE_SPLIT, LOCAL_SHAPE. Uncovered
+ * elements show when the problem is built. Cost: geometry once per distinct sharding and shape.
  */
 RefitCase *refit_manifest_to_case(const RefitManifest *manifest, RefitTopology *topology,
                                   RefitProfile *profile, GError **error) G_GNUC_WARN_UNUSED_RESULT;

@@ -10,6 +10,7 @@
 
 #include "refit-problem.h"
 
+#include "refit-granule.h"
 #include "refit-words.h"
 
 #include <string.h>
@@ -30,22 +31,23 @@ static void prefix_tensor(const RefitProblem *problem, const RefitClass *klass, 
     g_prefix_error(error, "tensor %s: ", first_member_name(problem, klass));
 }
 
-/* All parts of all shardings in one. */
-static RefitSharding *merge_shardings(const RefitSharding *const *shardings, guint n,
-                                      GError **error) {
-    g_autoptr(RefitSharding) merged = refit_sharding_new();
-    for (guint i = 0; i < n; i++) {
-        for (guint part = 0; part < refit_sharding_n_parts(shardings[i]); part++) {
-            const RefitMesh *mesh = refit_sharding_mesh(shardings[i], part);
-            RefitMesh *copy =
-                refit_mesh_new(mesh->n_axes, mesh->sizes, mesh->ranks, mesh->n_ranks, error);
-            if (copy == NULL ||
-                !refit_sharding_add(merged, copy, refit_sharding_placements(shardings[i], part),
-                                    error))
-                return NULL;
+/* Takes the ranks that failed out of a holding, and the pieces that are left without ranks. */
+static void drop_failed(const RefitProblem *problem, RefitHolding *holding) {
+    guint n_pieces = 0;
+    for (guint i = 0; i < holding->n_pieces; i++) {
+        RefitPiece piece = holding->pieces[i];
+        guint n_ranks = 0;
+        for (guint r = 0; r < piece.n_ranks; r++)
+            if (!problem->failed[piece.ranks[r]])
+                piece.ranks[n_ranks++] = piece.ranks[r];
+        piece.n_ranks = n_ranks;
+        if (n_ranks > 0) {
+            holding->pieces[n_pieces++] = piece;
+            continue;
         }
+        refit_region_clear(&piece.region);
     }
-    return g_steal_pointer(&merged);
+    holding->n_pieces = n_pieces;
 }
 
 /* What the given shardings together hold of the class's shape; shared between classes. */
@@ -64,10 +66,7 @@ static const RefitHolding *find_holding(Preparation *preparation, const RefitCla
     if (holding != NULL)
         return holding;
 
-    g_autoptr(RefitSharding) merged = NULL;
-    if (n > 1 && (merged = merge_shardings(shardings, n, error)) == NULL)
-        return NULL;
-    holding = refit_holding_new(n > 1 ? merged : shardings[0], klass->n_dims, klass->shape, error);
+    holding = refit_holding_new_all(shardings, n, klass->n_dims, klass->shape, error);
     if (holding == NULL)
         return NULL;
     for (guint piece = 0; piece < holding->n_pieces; piece++) {
@@ -82,6 +81,7 @@ static const RefitHolding *find_holding(Preparation *preparation, const RefitCla
             return NULL;
         }
     }
+    drop_failed(preparation->problem, holding);
     g_ptr_array_add(preparation->problem->holdings, holding);
     g_hash_table_insert(preparation->holding_table, g_steal_pointer(&key), holding);
     return holding;
@@ -102,63 +102,59 @@ static const RefitCells *find_cells(Preparation *preparation, const RefitHolding
 /* ---- checks ---- */
 
 gboolean refit_class_cuts_byte(const RefitClass *klass, const RefitRegion *region) {
-    guint bits = refit_dtype_bits(klass->dtype);
-    if (bits % 8 == 0)
-        return FALSE;
-    /* Rows of `inner` elements of the innermost dim that the region does not cover whole must
-     * start and end on bytes; it stands for all dims inside it. */
-    guint64 inner = 1;
-    for (guint dim = region->n_dims; dim > 0; dim--) {
-        const RefitIntervalList *list = region->dims[dim - 1];
-        guint64 extent = klass->shape[dim - 1];
-        if (list->extent != extent) {
-            for (guint i = 0; i < list->n; i++)
-                if (list->items[i].lo * inner * bits % 8 != 0 ||
-                    list->items[i].hi * inner * bits % 8 != 0)
-                    return TRUE;
-            return extent * inner * bits % 8 != 0 && klass->elements != extent * inner;
-        }
-        inner *= extent;
-    }
-    return inner * bits % 8 != 0;
+    guint dim;
+    guint64 place;
+    return refit_granules_cut_byte(klass->dtype, klass->n_dims, klass->shape, region, &dim, &place);
 }
 
-static gboolean check_bytes(const RefitProblem *problem, const RefitClass *klass,
-                            const RefitRegion *region, GError **error) {
-    if (!refit_class_cuts_byte(klass, region))
-        return TRUE;
-    g_autofree char *text = refit_region_to_string(region);
-    g_set_error(error, REFIT_ERROR, REFIT_ERROR_INVALID,
-                "tensor %s: region %s of type %s does not start and end on whole bytes; "
-                "choose shards that are multiples of the type's granule",
-                first_member_name(problem, klass), text, refit_dtype_name(klass->dtype));
-    return FALSE;
+/* A source rank that failed and held part of `region`; G_MAXUINT when there is none. */
+static guint find_lost_holder(const RefitProblem *problem, const RefitClass *klass,
+                              const RefitRegion *region) {
+    const RefitCase *refit_case = problem->refit_case;
+    const RefitSharding *sharding = refit_layout_sharding(refit_case->source, klass->members[0]);
+    if (refit_case->n_failed == 0 || sharding == NULL)
+        return G_MAXUINT;
+    g_autoptr(RefitHolding) held = refit_holding_new(sharding, klass->n_dims, klass->shape, NULL);
+    for (guint i = 0; held != NULL && i < held->n_pieces; i++) {
+        const RefitPiece *piece = &held->pieces[i];
+        if (refit_region_common(&piece->region, region) == 0)
+            continue;
+        for (guint r = 0; r < piece->n_ranks; r++)
+            if (problem->failed[piece->ranks[r]])
+                return piece->ranks[r];
+    }
+    return G_MAXUINT;
+}
+
+static void set_uncovered(const RefitProblem *problem, const RefitClass *klass,
+                          const RefitCell *cell, GError **error) {
+    g_autofree char *text = refit_region_to_string(&cell->region);
+    const char *others = cell->n_needers > 1 ? " and others" : "";
+    guint lost = find_lost_holder(problem, klass, &cell->region);
+    if (lost != G_MAXUINT)
+        g_set_error(error, REFIT_ERROR, REFIT_ERROR_DATA_LOST,
+                    "tensor %s: region %s is needed by rank %u%s but was held only by ranks that "
+                    "failed, such as %u; bring one of them back or load the tensor from storage",
+                    first_member_name(problem, klass), text, cell->needers[0], others, lost);
+    else
+        g_set_error(error, REFIT_ERROR, REFIT_ERROR_NOT_COVERED,
+                    "tensor %s: region %s is needed by rank %u%s but held by no source rank; "
+                    "the source layout must cover the whole tensor",
+                    first_member_name(problem, klass), text, cell->needers[0], others);
 }
 
 static gboolean check_cells(const RefitProblem *problem, const RefitClass *klass, GError **error) {
-    gboolean sub_byte = refit_dtype_bits(klass->dtype) % 8 != 0;
+    const RefitTensor *first = refit_model_tensor(problem->refit_case->model, klass->members[0]);
     for (guint i = 0; i < klass->cells->n_cells; i++) {
         const RefitCell *cell = &klass->cells->cells[i];
         if (cell->n_holders == 0) {
-            g_autofree char *text = refit_region_to_string(&cell->region);
-            g_set_error(error, REFIT_ERROR, REFIT_ERROR_INVALID,
-                        "tensor %s: region %s is needed by rank %u%s but held by no source rank; "
-                        "the source layout must cover the whole tensor",
-                        first_member_name(problem, klass), text, cell->needers[0],
-                        cell->n_needers > 1 ? " and others" : "");
+            set_uncovered(problem, klass, cell, error);
             return FALSE;
         }
-        if (sub_byte && !check_bytes(problem, klass, &cell->region, error))
-            return FALSE;
     }
-    if (!sub_byte)
-        return TRUE;
-    const RefitHolding *sides[] = {klass->source, klass->destination};
-    for (guint side = 0; side < G_N_ELEMENTS(sides); side++)
-        for (guint piece = 0; piece < sides[side]->n_pieces; piece++)
-            if (!check_bytes(problem, klass, &sides[side]->pieces[piece].region, error))
-                return FALSE;
-    return TRUE;
+    /* Cells end where pieces do, so that they cut nothing that no piece cuts. */
+    return refit_granules_check(first, klass->source, "the source", error) &&
+           refit_granules_check(first, klass->destination, "the destination", error);
 }
 
 /* ---- one class ---- */
@@ -180,7 +176,7 @@ static gboolean prepare_class(Preparation *preparation, RefitClass *klass, const
     guint tensor = klass->members[0];
     const RefitSharding *source = refit_layout_sharding(refit_case->source, tensor);
     if (source == NULL) {
-        g_set_error(error, REFIT_ERROR, REFIT_ERROR_INVALID,
+        g_set_error(error, REFIT_ERROR, REFIT_ERROR_NOT_COVERED,
                     "tensor %s: needed by the destination but no source rank holds it; "
                     "add it to the source layout",
                     first_member_name(problem, klass));
@@ -227,7 +223,7 @@ static gboolean count_bytes(RefitProblem *problem, const RefitClass *klass, GErr
 /* ---- grouping ---- */
 
 gboolean refit_tensor_is_bulk(const RefitTensor *tensor) {
-    if (tensor->mtp)
+    if (tensor->mtp || tensor->scale)
         return FALSE;
     switch (tensor->role) {
     case REFIT_ROLE_DENSE_GATE:
@@ -253,7 +249,10 @@ static gboolean class_key(const RefitCase *refit_case, guint index, guint64 *key
     for (guint dim = 0; dim < tensor->n_dims; dim++)
         key[n++] = tensor->shape[dim];
     key[n++] = tensor->dtype;
-    key[n++] = (refit_tensor_is_bulk(tensor) ? 2u : 0u) | (tensor->mtp ? 1u : 0u);
+    for (guint dim = 0; dim < tensor->n_dims; dim++)
+        key[n++] = tensor->granule[dim];
+    key[n++] = (tensor->tiled ? 4u : 0u) | (refit_tensor_is_bulk(tensor) ? 2u : 0u) |
+               (tensor->mtp ? 1u : 0u);
     key[n++] = (guintptr)refit_layout_sharding(refit_case->source, index);
     gboolean needed = FALSE;
     for (guint pool = 0; pool < refit_case->n_destinations; pool++) {
@@ -286,7 +285,7 @@ static gboolean group_tensors(RefitProblem *problem, GError **error) {
         g_hash_table_new_full(refit_words_hash, refit_words_equal, g_free, NULL);
     g_autoptr(GArray) classes = g_array_new(FALSE, TRUE, sizeof(RefitClass));
     g_autofree guint64 *key =
-        g_new(guint64, 5 + REFIT_MAX_DIMS + (gsize)refit_case->n_destinations);
+        g_new(guint64, 5 + 2 * REFIT_MAX_DIMS + (gsize)refit_case->n_destinations);
     g_autofree guint *class_of = g_new(guint, MAX(n_tensors, 1));
     guint n_needed = 0;
     for (guint tensor = 0; tensor < n_tensors; tensor++) {
@@ -334,6 +333,27 @@ static guint *source_positions(const RefitProblem *problem) {
     return position_of;
 }
 
+static void note_failed(RefitProblem *problem) {
+    const RefitCase *refit_case = problem->refit_case;
+    problem->failed = g_new0(guint8, MAX(problem->n_ranks, 1));
+    for (guint i = 0; i < refit_case->n_failed; i++)
+        if (refit_case->failed[i] < problem->n_ranks)
+            problem->failed[refit_case->failed[i]] = 1;
+}
+
+/* Sides that hold another form than that on the wire must be able to hold it. */
+static gboolean check_held(const RefitCase *refit_case, GError **error) {
+    if (refit_case->source_held != NULL &&
+        !refit_granules_check_layout(refit_case->source_held, error))
+        return FALSE;
+    for (guint pool = 0; refit_case->destinations_held != NULL && pool < refit_case->n_destinations;
+         pool++)
+        if (refit_case->destinations_held[pool] != NULL &&
+            !refit_granules_check_layout(refit_case->destinations_held[pool], error))
+            return FALSE;
+    return TRUE;
+}
+
 RefitProblem *refit_problem_new(const RefitCase *refit_case, GError **error) {
     g_return_val_if_fail(refit_case != NULL && refit_case->n_destinations > 0, NULL);
     g_autoptr(RefitProblem) problem = g_new0(RefitProblem, 1);
@@ -342,6 +362,9 @@ RefitProblem *refit_problem_new(const RefitCase *refit_case, GError **error) {
     problem->holdings = g_ptr_array_new_with_free_func((GDestroyNotify)refit_holding_free);
     problem->cells = g_ptr_array_new_with_free_func((GDestroyNotify)refit_cells_free);
     problem->members = g_array_new(FALSE, FALSE, sizeof(guint));
+    note_failed(problem);
+    if (!check_held(refit_case, error))
+        return NULL;
     if (!group_tensors(problem, error))
         return NULL;
 
@@ -351,18 +374,26 @@ RefitProblem *refit_problem_new(const RefitCase *refit_case, GError **error) {
         g_hash_table_new_full(refit_words_hash, refit_words_equal, g_free, NULL);
     g_autofree guint *position_of = source_positions(problem);
     Preparation preparation = {problem, holding_table, cells_table};
+    guint n_kept = 0;
     for (guint number = 0; number < problem->n_classes; number++) {
         RefitClass *klass = &problem->classes[number];
-        if (!prepare_class(&preparation, klass, position_of, error) ||
-            !count_bytes(problem, klass, error))
+        if (!prepare_class(&preparation, klass, position_of, error))
             return NULL;
+        /* Where all that needed a tensor failed, nothing is left to move. */
+        if (klass->destination->n_pieces == 0 && refit_case->n_failed > 0)
+            continue;
+        if (!count_bytes(problem, klass, error))
+            return NULL;
+        problem->classes[n_kept++] = *klass;
     }
+    problem->n_classes = n_kept;
     return g_steal_pointer(&problem);
 }
 
 void refit_problem_free(RefitProblem *problem) {
     if (problem == NULL)
         return;
+    g_free(problem->failed);
     g_free(problem->classes);
     g_ptr_array_unref(problem->cells);
     g_ptr_array_unref(problem->holdings);

@@ -30,6 +30,7 @@ typedef struct {
 typedef struct {
     const RefitCase *refit_case; /* borrowed; must outlive the problem */
     guint n_ranks;               /* GPUs of the topology */
+    guint8 *failed;              /* per rank: 1 when it neither sends nor receives; owned */
     guint n_classes;
     RefitClass *classes;  /* in the order of their first member */
     GPtrArray *holdings;  /* owned, shared between classes */
@@ -40,9 +41,11 @@ typedef struct {
 } RefitProblem;
 
 /*
- * Errors: REFIT_ERROR_INVALID naming the tensor, and for the second also the region, when a
- * destination needs a tensor that no source rank holds, or holds only in part; REFIT_ERROR_INVALID
- * when a region of a sub-byte type cuts a byte; REFIT_ERROR_OVERFLOW.
+ * Ranks that failed hold and need nothing here. Errors: REFIT_ERROR_NOT_COVERED naming tensor and
+ * region when a destination needs what no source rank holds, REFIT_ERROR_DATA_LOST when only ranks
+ * that failed hold it; those of refit_granules_check() for cuts that a type does not
+ * allow, on the wire or in the form that a side holds;
+ * REFIT_ERROR_INVALID for a rank beyond the topology; REFIT_ERROR_OVERFLOW; those of the geometry.
  * Tensors that no destination needs are left out.
  */
 RefitProblem *refit_problem_new(const RefitCase *refit_case, GError **error)
