@@ -63,6 +63,81 @@ void cli_print_case(const RefitCase *refit_case) {
     }
 }
 
+/* ---- forms ---- */
+
+void cli_forms_clear(CliForms *forms) {
+    g_clear_pointer(&forms->installed_bytes, g_free);
+}
+
+/* The layout of the form that a side holds. */
+static const RefitLayout *held_layout(const RefitCase *refit_case, guint pool) {
+    const RefitLayout *held = refit_case_held(refit_case, pool);
+
+    if (held != NULL)
+        return held;
+    return pool == REFIT_CASE_SOURCE ? refit_case->source : refit_case->destinations[pool];
+}
+
+gboolean cli_forms_measure(const RefitCase *refit_case, CliForms *forms_out, GError **error) {
+    g_auto(CliForms) forms = {.installed_bytes = g_new0(guint64, refit_case->n_destinations)};
+
+    if (!refit_layout_total_bytes(held_layout(refit_case, REFIT_CASE_SOURCE), &forms.held_bytes,
+                                  error))
+        return FALSE;
+    for (guint pool = 0; pool < refit_case->n_destinations; pool++)
+        if (!refit_layout_total_bytes(held_layout(refit_case, pool), &forms.installed_bytes[pool],
+                                      error))
+            return FALSE;
+    *forms_out = forms;
+    forms.installed_bytes = NULL;
+    return TRUE;
+}
+
+static const char *form_of(const RefitCase *refit_case, guint pool) {
+    return refit_model_form(refit_layout_model(held_layout(refit_case, pool)));
+}
+
+static void append_form(GString *text, const RefitCase *refit_case, guint pool, const char *verb,
+                        guint64 bytes) {
+    const char *form = form_of(refit_case, pool);
+    g_autofree char *size = refit_format_bytes(bytes);
+
+    g_string_append_printf(text, "; %s %s %s as %s",
+                           refit_layout_side(held_layout(refit_case, pool)), verb, size,
+                           form != NULL ? form : "given");
+}
+
+void cli_print_forms(const RefitCase *refit_case, const CliForms *forms) {
+    const char *wire = refit_model_form(refit_case->model);
+    gboolean casts = refit_case_held(refit_case, REFIT_CASE_SOURCE) != NULL;
+    g_autoptr(GString) text = g_string_new(NULL);
+
+    append_form(text, refit_case, REFIT_CASE_SOURCE, "holds", forms->held_bytes);
+    for (guint pool = 0; pool < refit_case->n_destinations; pool++) {
+        casts |= refit_case_held(refit_case, pool) != NULL;
+        append_form(text, refit_case, pool, "installs", forms->installed_bytes[pool]);
+    }
+    if (casts)
+        cli_print_labelled("forms", "%s on the wire%s", wire != NULL ? wire : "given", text->str);
+}
+
+void cli_json_forms(RefitJson *json, const RefitCase *refit_case, const CliForms *forms) {
+    refit_json_begin_object(json, "forms");
+    refit_json_string(json, "wire", refit_model_form(refit_case->model));
+    refit_json_string(json, "held", form_of(refit_case, REFIT_CASE_SOURCE));
+    refit_json_begin_row(json, "installed");
+    for (guint pool = 0; pool < refit_case->n_destinations; pool++)
+        refit_json_string(json, NULL, form_of(refit_case, pool));
+    refit_json_end_row(json);
+    refit_json_end_object(json);
+    refit_json_uint(json, "wire_bytes", refit_model_bytes(refit_case->model));
+    refit_json_uint(json, "held_bytes", forms->held_bytes);
+    refit_json_begin_row(json, "installed_bytes");
+    for (guint pool = 0; pool < refit_case->n_destinations; pool++)
+        refit_json_uint(json, NULL, forms->installed_bytes[pool]);
+    refit_json_end_row(json);
+}
+
 void cli_json_profile(RefitJson *json, const RefitProfile *profile) {
     refit_json_string(json, "profile", profile->name);
     refit_json_begin_row(json, "terms_on");

@@ -18,7 +18,9 @@ enum { CLI_EXIT_YES = 0, CLI_EXIT_NO = 1, CLI_EXIT_USAGE = 2 };
 /* Options of all commands; each command accepts the ones its table entry names. */
 typedef struct {
     char *strategy;
-    char *output; /* -o */
+    char *output; /* -o; --svg of `refit show` */
+    char *rank;   /* --rank */
+    char *tensor; /* --tensor */
     char **set;   /* --set, repeated */
     gboolean json;
     gboolean timings;
@@ -34,6 +36,7 @@ typedef enum {
     CLI_OPTION_SET = 1 << 2,
     CLI_OPTION_JSON = 1 << 3,
     CLI_OPTION_TIMINGS = 1 << 4,
+    CLI_OPTION_LAYOUT = 1 << 5, /* --rank, --tensor and --svg */
 } CliOptionFlags;
 
 typedef struct {
@@ -91,6 +94,18 @@ gboolean cli_load_case(const Cli *cli, const char *name, RefitCase **case_out,
                        RefitProblem **problem_out, GError **error) G_GNUC_WARN_UNUSED_RESULT;
 /* Prints what the case is: model, sides, topology, costs that are on, budget. */
 void cli_print_case(const RefitCase *refit_case);
+/* The forms of the weights: on the wire, held by the source, installed by each destination. */
+typedef struct {
+    guint64 held_bytes;       /* all GPUs of the source, copies counted */
+    guint64 *installed_bytes; /* per destination: all its GPUs */
+} CliForms;
+void cli_forms_clear(CliForms *forms);
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(CliForms, cli_forms_clear)
+gboolean cli_forms_measure(const RefitCase *refit_case, CliForms *forms_out, GError **error);
+/* One line, where a side holds another form than that on the wire. */
+void cli_print_forms(const RefitCase *refit_case, const CliForms *forms);
+/* Members "forms", "wire_bytes", "held_bytes" and "installed_bytes". */
+void cli_json_forms(RefitJson *json, const RefitCase *refit_case, const CliForms *forms);
 /* Members "profile" and "terms_on". */
 void cli_json_profile(RefitJson *json, const RefitProfile *profile);
 void cli_json_bound(RefitJson *json, const RefitBound *bound);

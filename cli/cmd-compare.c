@@ -46,7 +46,7 @@ static CliTimings add_timings(const GArray *rows) {
 }
 
 static void print_json(const Cli *cli, const RefitCase *refit_case, const RefitProblem *problem,
-                       const RefitBound *bound, const GArray *rows) {
+                       const CliForms *forms, const RefitBound *bound, const GArray *rows) {
     RefitJson *json = refit_json_new(2);
     CliTimings total = add_timings(rows);
 
@@ -54,6 +54,7 @@ static void print_json(const Cli *cli, const RefitCase *refit_case, const RefitP
     refit_json_string(json, "schema", "refit.comparison/1");
     refit_json_string(json, "case", refit_case->name);
     cli_json_profile(json, refit_case->profile);
+    cli_json_forms(json, refit_case, forms);
     cli_json_bound(json, bound);
     if (refit_case->budget_time_s > 0)
         refit_json_double(json, "budget_s", refit_case->budget_time_s);
@@ -116,8 +117,8 @@ static void print_budget(double budget_s, const GArray *rows) {
                        met_by->len > 0 ? met_by->str : "no strategy");
 }
 
-static void print_text(const Cli *cli, const RefitCase *refit_case, const RefitBound *bound,
-                       const GArray *rows) {
+static void print_text(const Cli *cli, const RefitCase *refit_case, const CliForms *forms,
+                       const RefitBound *bound, const GArray *rows) {
     g_autoptr(CliTable) table = cli_table_new();
     const Row *best = fastest(rows);
     CliTimings total = add_timings(rows);
@@ -150,6 +151,7 @@ static void print_text(const Cli *cli, const RefitCase *refit_case, const RefitB
     cli_print("%s: %s is fastest, step %s (wire %s)\n", refit_case->name, best->strategy, step,
               wire);
     cli_print_case(refit_case);
+    cli_print_forms(refit_case, forms);
     cli_print_labelled("bound", "%s and %s into NVLink domains, limited by %s", bound_time,
                        bound_bytes, bound->limited_by);
     if (refit_case->budget_time_s > 0)
@@ -166,11 +168,13 @@ int cli_compare(Cli *cli, GError **error) {
     g_autoptr(RefitCase) refit_case = NULL;
     g_autoptr(RefitProblem) problem = NULL;
     g_autoptr(GArray) rows = g_array_new(FALSE, TRUE, sizeof(Row));
+    g_auto(CliForms) forms = {0};
     RefitBound bound;
 
     g_array_set_clear_func(rows, clear_row);
     if (!cli_load_case(cli, cli->arguments[0], &refit_case, &problem, error) ||
-        !refit_bound_compute(problem, &bound, error))
+        !refit_bound_compute(problem, &bound, error) ||
+        !cli_forms_measure(refit_case, &forms, error))
         return CLI_EXIT_NO;
     for (guint i = 0; refit_strategies()[i] != NULL; i++) {
         g_array_set_size(rows, i + 1);
@@ -178,8 +182,8 @@ int cli_compare(Cli *cli, GError **error) {
             return CLI_EXIT_NO;
     }
     if (cli->options.json)
-        print_json(cli, refit_case, problem, &bound, rows);
+        print_json(cli, refit_case, problem, &forms, &bound, rows);
     else
-        print_text(cli, refit_case, &bound, rows);
+        print_text(cli, refit_case, &forms, &bound, rows);
     return CLI_EXIT_YES;
 }

@@ -5,8 +5,9 @@
 
 #include "cli.h"
 
-static void print_json(const Cli *cli, const RefitPlan *plan, const RefitBound *bound,
-                       const RefitPrediction *prediction, const CliTimings *timings) {
+static void print_json(const Cli *cli, const RefitPlan *plan, const CliForms *forms,
+                       const RefitBound *bound, const RefitPrediction *prediction,
+                       const CliTimings *timings) {
     const RefitCase *refit_case = plan->problem->refit_case;
     RefitJson *json = refit_json_new(2);
 
@@ -25,6 +26,7 @@ static void print_json(const Cli *cli, const RefitPlan *plan, const RefitBound *
     refit_json_double(json, "host", prediction->host_s);
     refit_json_double(json, "pause", prediction->pause_s);
     refit_json_end_object(json);
+    cli_json_forms(json, refit_case, forms);
     cli_json_bound(json, bound);
     refit_json_uint(json, "network_bytes", prediction->event_bytes[REFIT_LINK_NETWORK]);
     refit_json_uint(json, "nvlink_bytes", prediction->event_bytes[REFIT_LINK_NVLINK]);
@@ -48,8 +50,9 @@ static void add_row(CliTable *table, const char *what, double seconds, const cha
     cli_table_add_cell(table, g_strdup(note));
 }
 
-static void print_text(const Cli *cli, const RefitPlan *plan, const RefitBound *bound,
-                       const RefitPrediction *prediction, const CliTimings *timings) {
+static void print_text(const Cli *cli, const RefitPlan *plan, const CliForms *forms,
+                       const RefitBound *bound, const RefitPrediction *prediction,
+                       const CliTimings *timings) {
     const RefitCase *refit_case = plan->problem->refit_case;
     g_autoptr(CliTable) table = cli_table_new();
     g_autofree char *step = refit_format_seconds(prediction->step_s);
@@ -65,6 +68,7 @@ static void print_text(const Cli *cli, const RefitPlan *plan, const RefitBound *
     else
         cli_print("%s: step %s with %s\n", refit_case->name, step, plan->strategy);
     cli_print_case(refit_case);
+    cli_print_forms(refit_case, forms);
     cli_print_timings(cli, timings);
     cli_table_add_column(table, "time", "", CLI_LEFT);
     cli_table_add_measure(table, "", CLI_SECONDS);
@@ -90,18 +94,20 @@ int cli_predict(Cli *cli, GError **error) {
     g_autoptr(RefitPlan) plan = NULL;
     const RefitStrategy *strategy = refit_strategy_find(
         cli->options.strategy ? cli->options.strategy : REFIT_STRATEGY_DEFAULT, error);
+    g_auto(CliForms) forms = {0};
     RefitPrediction prediction;
     CliTimings timings;
     RefitBound bound;
 
     if (strategy == NULL || !cli_load_case(cli, cli->arguments[0], &refit_case, &problem, error) ||
         !refit_bound_compute(problem, &bound, error) ||
+        !cli_forms_measure(refit_case, &forms, error) ||
         !cli_plan_and_predict(cli, problem, strategy, &plan, &prediction, &timings, error))
         return CLI_EXIT_NO;
     if (cli->options.json)
-        print_json(cli, plan, &bound, &prediction, &timings);
+        print_json(cli, plan, &forms, &bound, &prediction, &timings);
     else
-        print_text(cli, plan, &bound, &prediction, &timings);
+        print_text(cli, plan, &forms, &bound, &prediction, &timings);
     return refit_case->budget_time_s > 0 && prediction.step_s > refit_case->budget_time_s
                ? CLI_EXIT_NO
                : CLI_EXIT_YES;

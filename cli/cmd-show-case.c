@@ -10,42 +10,6 @@
 
 /* ---- layout ---- */
 
-/* Bytes that each rank of the topology holds under `layout`. */
-static gboolean sum_rank_bytes(const RefitLayout *layout, guint64 *bytes, GError **error) {
-    const RefitModel *model = refit_layout_model(layout);
-    /* (sharding, shape) repeats over layers: the last holding is kept while it fits. */
-    g_autoptr(RefitHolding) holding = NULL;
-    const RefitSharding *last_sharding = NULL;
-    const RefitTensor *last = NULL;
-
-    for (guint t = 0; t < refit_model_n_tensors(model); t++) {
-        const RefitTensor *tensor = refit_model_tensor(model, t);
-        const RefitSharding *sharding = refit_layout_sharding(layout, t);
-
-        if (sharding == NULL)
-            continue;
-        if (sharding != last_sharding || tensor->n_dims != last->n_dims ||
-            memcmp(tensor->shape, last->shape, tensor->n_dims * sizeof(guint64)) != 0) {
-            g_clear_pointer(&holding, refit_holding_free);
-            holding = refit_holding_new(sharding, tensor->n_dims, tensor->shape, error);
-            if (holding == NULL)
-                return FALSE;
-        }
-        last_sharding = sharding;
-        last = tensor;
-        for (guint p = 0; p < holding->n_pieces; p++) {
-            guint64 piece_bytes;
-
-            if (!refit_dtype_bytes(tensor->dtype, refit_region_volume(&holding->pieces[p].region),
-                                   &piece_bytes, error))
-                return FALSE;
-            for (guint r = 0; r < holding->pieces[p].n_ranks; r++)
-                bytes[holding->pieces[p].ranks[r]] += piece_bytes;
-        }
-    }
-    return TRUE;
-}
-
 typedef struct {
     const RefitTensor *example;
     const RefitSharding *sharding; /* of the example */
@@ -149,7 +113,7 @@ static gboolean show_side(const RefitLayout *layout, guint n_gpus, RefitJson *js
     g_autofree guint64 *bytes = g_new0(guint64, n_gpus);
     RolePlacement roles[REFIT_N_ROLES] = {{0}};
 
-    if (!sum_rank_bytes(layout, bytes, error))
+    if (!refit_layout_add_bytes(layout, bytes, error))
         return FALSE;
     collect_roles(layout, roles);
     if (json != NULL)
@@ -159,14 +123,43 @@ static gboolean show_side(const RefitLayout *layout, guint n_gpus, RefitJson *js
     return TRUE;
 }
 
+/* Whether the options of a layout go together; on error the command line is to blame. */
+static gboolean check_options(const Cli *cli, GError **error) {
+    const CliOptions *options = &cli->options;
+    const char *message = NULL;
+
+    if (options->rank != NULL && options->output != NULL)
+        message = "--svg shows all ranks; leave --rank out";
+    else if (options->output != NULL && options->tensor == NULL)
+        message = "--svg shows one tensor; name it with --tensor";
+    else if (options->output != NULL && options->json)
+        message = "--svg writes a picture and --json a document; ask for one at a time";
+    else if (options->tensor != NULL && options->rank == NULL && options->output == NULL)
+        message = "--tensor goes with --rank or --svg; add one of them";
+    else if (options->strategy != NULL && options->output == NULL)
+        message = "--strategy goes with --svg, which shows who sends what; add --svg or leave it "
+                  "out";
+    if (message == NULL)
+        return TRUE;
+    g_set_error_literal(error, REFIT_ERROR, REFIT_ERROR_INVALID, message);
+    return FALSE;
+}
+
 int cli_show_layout(Cli *cli, GError **error) {
-    g_autoptr(RefitCase) refit_case = refit_case_load(&cli->store, cli->arguments[1],
-                                                      (const char *const *)cli->options.set, error);
+    g_autoptr(RefitCase) refit_case = NULL;
     g_autoptr(RefitJson) json = NULL;
     guint n_gpus;
 
+    if (!check_options(cli, error))
+        return CLI_EXIT_USAGE;
+    if (cli->options.output != NULL)
+        return cli_show_picture(cli, error);
+    refit_case = refit_case_load(&cli->store, cli->arguments[1],
+                                 (const char *const *)cli->options.set, error);
     if (refit_case == NULL)
         return CLI_EXIT_NO;
+    if (cli->options.rank != NULL)
+        return cli_show_rank(cli, refit_case, error);
     n_gpus = refit_topology_n_gpus(refit_case->topology);
     if (cli->options.json) {
         json = refit_json_new(2);
@@ -196,10 +189,12 @@ int cli_show_layout(Cli *cli, GError **error) {
 int cli_show_case(Cli *cli, GError **error) {
     g_autoptr(RefitCase) refit_case = NULL;
     g_autoptr(RefitProblem) problem = NULL;
+    g_auto(CliForms) forms = {0};
     RefitBound bound;
 
     if (!cli_load_case(cli, cli->arguments[1], &refit_case, &problem, error) ||
-        !refit_bound_compute(problem, &bound, error))
+        !refit_bound_compute(problem, &bound, error) ||
+        !cli_forms_measure(refit_case, &forms, error))
         return CLI_EXIT_NO;
     cli_progress_done(cli);
     if (cli->options.json) {
@@ -216,6 +211,7 @@ int cli_show_case(Cli *cli, GError **error) {
         refit_json_end_array(json);
         refit_json_string(json, "topology", refit_case->topology->name);
         cli_json_profile(json, refit_case->profile);
+        cli_json_forms(json, refit_case, &forms);
         refit_json_uint(json, "classes", problem->n_classes);
         refit_json_uint(json, "weight_bytes", problem->weight_bytes);
         refit_json_uint(json, "needed_bytes", problem->needed_bytes);
@@ -231,6 +227,7 @@ int cli_show_case(Cli *cli, GError **error) {
     g_autofree char *needed = refit_format_bytes(problem->needed_bytes);
     cli_print("%s: no plan is faster than %s\n", refit_case->name, time);
     cli_print_case(refit_case);
+    cli_print_forms(refit_case, &forms);
     cli_print_labelled("bound", "%s into NVLink domains for %s needed, limited by %s", network,
                        needed, bound.limited_by);
     if (refit_case->budget_time_s > 0) {

@@ -20,10 +20,10 @@ static void sum_roles(const RefitModel *model, RoleSum sums[REFIT_N_ROLES],
         const RefitTensor *tensor = refit_model_tensor(model, t);
 
         sums[tensor->role].tensors++;
-        sums[tensor->role].parameters += tensor->elements;
+        sums[tensor->role].parameters += tensor->parameters;
         sums[tensor->role].bytes += tensor->bytes;
         if (tensor->mtp)
-            *mtp_parameters_out += tensor->elements;
+            *mtp_parameters_out += tensor->parameters;
     }
 }
 
@@ -34,6 +34,7 @@ static void print_model_json(const RefitModel *model, const RoleSum sums[REFIT_N
     refit_json_begin_object(json, NULL);
     refit_json_string(json, "schema", "refit.model-summary/1");
     refit_json_string(json, "name", refit_model_name(model));
+    refit_json_string(json, "form", refit_model_form(model));
     refit_json_uint(json, "parameters", refit_model_parameters(model));
     refit_json_uint(json, "main_parameters", refit_model_parameters(model) - mtp_parameters);
     refit_json_uint(json, "mtp_parameters", mtp_parameters);
@@ -91,7 +92,7 @@ static void print_model_text(const RefitModel *model, const RoleSum sums[REFIT_N
     cli_print_table(table);
 }
 
-/* --set takes dtype and mtp, as in a case; the default is the whole published model in BF16. */
+/* --set takes dtype and mtp, as in a case; the default is the whole model in BF16. */
 static gboolean read_model_options(const Cli *cli, RefitModelOptions *options, GError **error) {
     g_autoptr(RefitDoc) doc = refit_doc_parse("{}", 2, "--set", error);
     RefitNode *root, *dtype;
@@ -103,23 +104,20 @@ static gboolean read_model_options(const Cli *cli, RefitModelOptions *options, G
             return FALSE;
     root = refit_doc_root(doc);
     dtype = refit_node_get(root, "dtype");
-    return (dtype == NULL || refit_node_dtype(dtype, &options->dtype, error)) &&
+    options->dtype_stated = dtype != NULL;
+    return (dtype == NULL || refit_model_form_read(dtype, options, error)) &&
            refit_node_get_bool(root, "mtp", &options->mtp, error) && refit_node_finish(root, error);
 }
 
 static int show_model(Cli *cli, GError **error) {
     RefitModelOptions options = {.dtype = REFIT_DTYPE_BF16, .mtp = TRUE};
-    g_autoptr(RefitDoc) doc = NULL;
     g_autoptr(RefitModel) model = NULL;
     RoleSum sums[REFIT_N_ROLES] = {{0}};
     guint64 mtp_parameters;
 
     if (!read_model_options(cli, &options, error))
         return CLI_EXIT_NO;
-    doc = refit_store_load(&cli->store, "models", cli->arguments[1], NULL, error);
-    if (doc == NULL)
-        return CLI_EXIT_NO;
-    model = refit_model_parse(refit_doc_root(doc), &options, error);
+    model = refit_store_load_model(&cli->store, cli->arguments[1], &options, NULL, error);
     if (model == NULL)
         return CLI_EXIT_NO;
     sum_roles(model, sums, &mtp_parameters);
@@ -365,6 +363,11 @@ static void list_shipped(const Cli *cli, const char *store_kind) {
         cli_print("%s\n", names[i]);
 }
 
+static gboolean asks_for_layout(const CliOptions *options) {
+    return options->rank != NULL || options->tensor != NULL || options->output != NULL ||
+           options->strategy != NULL;
+}
+
 int cli_show(Cli *cli, GError **error) {
     const char *wanted = cli->arguments[0];
     const char *names[G_N_ELEMENTS(kinds) + 1] = {NULL};
@@ -373,6 +376,12 @@ int cli_show(Cli *cli, GError **error) {
         names[i] = kinds[i].kind;
         if (!g_str_equal(kinds[i].kind, wanted))
             continue;
+        if (asks_for_layout(&cli->options) &&
+            (kinds[i].show != cli_show_layout || cli->arguments[1] == NULL)) {
+            g_set_error(error, REFIT_ERROR, REFIT_ERROR_INVALID,
+                        "--rank, --tensor, --svg and --strategy go with `refit show layout CASE`");
+            return CLI_EXIT_USAGE;
+        }
         if (cli->arguments[1] != NULL)
             return kinds[i].show(cli, error);
         if (kinds[i].store_kind == NULL) {

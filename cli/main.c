@@ -63,10 +63,12 @@ static const CliCommand commands[] = {
         .help = "Without NAME, lists what is shipped. NAME is a shipped name or a file; a layout\n"
                 "is shown by its case, a plan by its file from `refit plan -o`. --set takes the\n"
                 "keys of a case, or those of its model (dtype, mtp), topology or profile.\n\n"
-                "  refit show model deepseek-v3 --set mtp=false\n"
+                "  refit show model deepseek-v3 --set dtype=native\n"
                 "  refit show layout tiny\n"
+                "  refit show layout tiny --rank 5 --tensor '*.0.*q_proj*'\n"
+                "  refit show layout tiny --tensor '*.0.*.0.up_proj*' --svg picture.svg\n"
                 "  refit show topology \"node:4 gpu:8 nvlink:450GBps nic:50GBps\"\n",
-        .options = CLI_OPTION_SET | CLI_OPTION_JSON,
+        .options = CLI_OPTION_SET | CLI_OPTION_JSON | CLI_OPTION_LAYOUT,
         .min_arguments = 1,
         .max_arguments = 2,
         .run = cli_show,
@@ -143,13 +145,22 @@ static GOptionContext *new_context(const CliCommand *command, CliOptions *option
         CliOptionFlags flag; /* 0: every command */
         GOptionEntry entry;
     } all[] = {
-        {CLI_OPTION_STRATEGY,
+        {CLI_OPTION_STRATEGY | CLI_OPTION_LAYOUT,
          {"strategy", 's', 0, G_OPTION_ARG_STRING, &options->strategy,
           "how to plan; default: " REFIT_STRATEGY_DEFAULT, "NAME"}},
         {CLI_OPTION_OUTPUT,
          {"output", 'o', 0, G_OPTION_ARG_FILENAME, &options->output, "write the plan as JSON",
           "FILE"}},
-        {CLI_OPTION_OUTPUT,
+        {CLI_OPTION_LAYOUT,
+         {"rank", 0, 0, G_OPTION_ARG_STRING, &options->rank, "of a layout: what this GPU holds",
+          "GPU"}},
+        {CLI_OPTION_LAYOUT,
+         {"tensor", 0, 0, G_OPTION_ARG_STRING, &options->tensor,
+          "of a layout: tensors or parameters, with * and ?", "PATTERN"}},
+        {CLI_OPTION_LAYOUT,
+         {"svg", 0, 0, G_OPTION_ARG_FILENAME, &options->output,
+          "of a layout: draw one tensor and who sends it", "FILE"}},
+        {CLI_OPTION_OUTPUT | CLI_OPTION_LAYOUT,
          {"force", 'f', 0, G_OPTION_ARG_NONE, &options->force, "replace an existing FILE", NULL}},
         {CLI_OPTION_SET,
          {"set", 0, 0, G_OPTION_ARG_STRING_ARRAY, &options->set,
@@ -282,6 +293,8 @@ static int run_command(const CliCommand *command, char **arguments, gboolean jso
     }
     g_free(cli.options.strategy);
     g_free(cli.options.output);
+    g_free(cli.options.rank);
+    g_free(cli.options.tensor);
     g_strfreev(cli.options.set);
     g_strfreev(arguments);
     return exit_code;
