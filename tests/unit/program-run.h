@@ -1,0 +1,48 @@
+#pragma once
+
+/*
+ * Carrying programs out on memory of the host: every rank has its parameters and its staging memory
+ * as bytes, every element a value of its own, and events happen in an order that the test chooses.
+ */
+
+#include "refit-program.h"
+
+G_BEGIN_DECLS
+
+/* The programs of all ranks of a plan. */
+typedef struct {
+    const RefitPlan *plan;
+    RefitProgramIndex *index;
+    guint n_ranks;
+    RefitRankViews **source, **destination; /* per rank; NULL when not on that side */
+    RefitProgram **programs;
+} ProgramSet;
+
+/* Asserts that all of them can be made, pass their proofs, agree, and take no more staging memory
+ * than announced. */
+ProgramSet *program_set_new(const RefitPlan *plan);
+void program_set_free(ProgramSet *set);
+G_DEFINE_AUTOPTR_CLEANUP_FUNC(ProgramSet, program_set_free)
+
+/*
+ * What a parameter holds when each element of its views has its value, or, not `filled`, before
+ * anything has come; bytes of no element are the same in both. Caller frees.
+ */
+guint8 *program_parameter_bytes(const RefitRankViews *views, guint parameter,
+                                const RefitModel *model, gboolean filled);
+
+typedef enum {
+    PROGRAM_ORDER_SERIAL, /* a rank completes each turn before it starts the next */
+    PROGRAM_ORDER_EAGER,  /* every rank does what it can, lowest rank first */
+    PROGRAM_ORDER_RANDOM, /* by seed: any event that is possible may come next, or wait long */
+} ProgramOrder;
+
+/*
+ * Runs all programs and compares the parameters of every rank bit by bit, with all padding. NULL
+ * when they are right; else what is wrong, or who waits for what for ever. Caller frees.
+ */
+char *program_set_run(const ProgramSet *set, ProgramOrder order, guint seed);
+/* Runs them in every order, by several seeds, and asserts that all is right. */
+void program_set_assert_right(const ProgramSet *set, guint seed);
+
+G_END_DECLS
