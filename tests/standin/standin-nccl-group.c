@@ -1,0 +1,470 @@
+/*
+ * Groups of operations. What a thread posts between ncclGroupStart and ncclGroupEnd is sorted by
+ * communicator and queued on the streams as one kernel each: on the first stream that was named,
+ * the others wait for it and it for them, as NCCL documents. Collectives are made of messages too.
+ * Two hostile modes: REFIT_STANDIN_PLAN_OPS cuts a group into kernels that each start at the first
+ * round of the peer schedule, as NCCL before 2.29.7 cuts large ones, and REFIT_STANDIN_SERIAL lets
+ * a device run one kernel at a time in launch order.
+ */
+
+#include "standin-nccl.h"
+
+#include <string.h>
+
+enum { MAX_OTHER_STREAMS = 8 };
+
+typedef struct {
+    StandinOp op;
+    ncclComm_t comm;
+    uint32_t number; /* of the communicator's groups */
+    uint32_t ticket; /* of the device's groups, when serial */
+    guint n;
+    StandinPart *parts;
+    GArray *cuts; /* guint: ends of kernels */
+} GroupOp;
+
+typedef struct {
+    StandinOp op;
+    char *to;
+    const char *from;
+    size_t size;
+} SelfOp;
+
+static _Thread_local guint depth;
+static _Thread_local GArray *pending; /* StandinPart */
+static _Thread_local ncclResult_t pending_error;
+static _Atomic uint32_t n_issued[STANDIN_MAX_DEVICES], n_ended[STANDIN_MAX_DEVICES];
+
+/* ---- on the stream ---- */
+
+STANDIN_RACY static void describe_group(const StandinOp *op, char *text, size_t size) {
+    const GroupOp *group = (const GroupOp *)op;
+    g_snprintf(text, size, "%u of rank %d of %s:", group->number, group->comm->rank,
+               group->comm->name);
+    const gsize at = strlen(text);
+    standin_parts_describe(group->parts, group->n, text + at, size - at);
+}
+
+static void run_group(StandinOp *op) {
+    GroupOp *group = (GroupOp *)op;
+    ncclComm_t comm = group->comm;
+    guint from = 0;
+
+    standin_wait(&comm->n_finished, group->number, "the communicator's group before");
+    if (standin_options()->serial) {
+        standin_wait_unordered(&n_ended[comm->device], group->ticket,
+                               "the device's group before (REFIT_STANDIN_SERIAL)");
+    }
+    for (guint i = 0; i < group->cuts->len; i++) {
+        const guint to = g_array_index(group->cuts, guint, i);
+        if (!standin_parts_move(comm, group->parts + from, to - from)) {
+            break;
+        }
+        from = to;
+    }
+    if (standin_options()->serial) {
+        atomic_fetch_add_explicit(&n_ended[comm->device], 1, memory_order_relaxed);
+        standin_wake(&n_ended[comm->device]);
+    }
+    g_free(group->parts);
+    g_array_unref(group->cuts);
+    atomic_store_explicit(&comm->n_finished, group->number + 1, memory_order_release);
+    standin_wake(&comm->n_finished);
+}
+
+static void run_self(StandinOp *op) {
+    const SelfOp *self = (const SelfOp *)op;
+    memmove(self->to, self->from, self->size);
+}
+
+/* ---- queueing ---- */
+
+/* The unused part in `parts` with that direction and peer, -1 for none. */
+static gint find_part(const StandinPart *parts, const gboolean *used, guint n, gboolean is_send,
+                      int peer) {
+    for (guint i = 0; i < n; i++) {
+        if (!used[i] && parts[i].kind == STANDIN_SEND_RECEIVE && parts[i].is_send == is_send &&
+            parts[i].peer == peer) {
+            return (gint)i;
+        }
+    }
+    return -1;
+}
+
+/* Orders messages by rounds of the schedule, in round r to rank + r and from rank - r, and cuts
+ * after each plan_ops of them; each kernel starts again at round 0. Collectives are not cut. */
+static void cut_group(GroupOp *group) {
+    const guint limit = standin_options()->plan_ops;
+    const int n_ranks = group->comm->n;
+    const int rank = group->comm->rank;
+    g_autofree gboolean *used = g_new0(gboolean, group->n);
+    g_autofree StandinPart *ordered = g_new(StandinPart, group->n);
+    guint n = 0, in_kernel = 0;
+    gboolean restart;
+
+    for (guint i = 0; i < group->n; i++) {
+        if (group->parts[i].kind != STANDIN_SEND_RECEIVE) {
+            ordered[n++] = group->parts[i];
+            used[i] = TRUE;
+        }
+    }
+    while (n < group->n) {
+        restart = FALSE;
+        for (int round = 0; round < n_ranks && !restart; round++) {
+            const gint pair[2] = {
+                find_part(group->parts, used, group->n, TRUE, (rank + round) % n_ranks),
+                find_part(group->parts, used, group->n, FALSE, (rank - round + n_ranks) % n_ranks)};
+            if (pair[0] < 0 && pair[1] < 0) {
+                continue;
+            }
+            if (in_kernel == limit) {
+                g_array_append_val(group->cuts, n);
+                in_kernel = 0;
+                restart = TRUE;
+                continue;
+            }
+            in_kernel++;
+            for (guint side = 0; side < 2; side++) {
+                if (pair[side] >= 0) {
+                    ordered[n++] = group->parts[pair[side]];
+                    used[pair[side]] = TRUE;
+                }
+            }
+        }
+    }
+    memcpy(group->parts, ordered, group->n * sizeof *ordered);
+}
+
+/* Sends to the rank itself meet its receives from itself in order, as copies on `stream`. */
+static ncclResult_t enqueue_self_copies(ncclComm_t comm, cudaStream_t stream,
+                                        const StandinPart *parts, guint n) {
+    guint n_to = 0, n_from = 0, from = 0;
+
+    for (guint i = 0; i < n; i++) {
+        if (parts[i].peer == comm->rank) {
+            *(parts[i].is_send ? &n_to : &n_from) += 1;
+        }
+    }
+    if (n_to != n_from) {
+        return standin_nccl_fail(comm, ncclInvalidUsage, "Trying to %s self without a matching %s",
+                                 n_to > n_from ? "send to" : "recv from",
+                                 n_to > n_from ? "recv" : "send");
+    }
+    for (guint i = 0; i < n; i++) {
+        if (parts[i].peer != comm->rank || !parts[i].is_send) {
+            continue;
+        }
+        while (parts[from].peer != comm->rank || parts[from].is_send) {
+            from++;
+        }
+        if (parts[from].size != parts[i].size) {
+            standin_die("rank %d sends itself %" G_GUINT64_FORMAT
+                        " bytes and receives %" G_GUINT64_FORMAT,
+                        comm->rank, parts[i].size, parts[from].size);
+        }
+        SelfOp *self = STANDIN_OP_NEW(SelfOp, run_self, "copy to the rank itself");
+        self->to = parts[from++].bytes;
+        self->from = parts[i].bytes;
+        self->size = parts[i].size;
+        standin_enqueue(stream, &self->op);
+    }
+    return ncclSuccess;
+}
+
+static GroupOp *group_new(ncclComm_t comm, const StandinPart *parts, guint n) {
+    GroupOp *group = STANDIN_OP_NEW(GroupOp, run_group, "group");
+    group->op.describe = describe_group;
+    group->comm = comm;
+    group->parts = g_new(StandinPart, n);
+    group->cuts = g_array_new(FALSE, FALSE, sizeof(guint));
+    for (guint i = 0; i < n; i++) {
+        if (parts[i].peer != comm->rank) {
+            group->parts[group->n++] = parts[i];
+        }
+    }
+    if (standin_options()->plan_ops > 0) {
+        cut_group(group);
+    }
+    g_array_append_val(group->cuts, group->n);
+    return group;
+}
+
+/* The streams of `parts` besides the first part's. */
+static guint other_streams(const StandinPart *parts, guint n,
+                           cudaStream_t others[MAX_OTHER_STREAMS]) {
+    guint n_others = 0;
+    for (guint i = 1; i < n; i++) {
+        gboolean known = parts[i].stream == parts[0].stream;
+        for (guint k = 0; k < n_others; k++) {
+            known |= others[k] == parts[i].stream;
+        }
+        if (!known && n_others < MAX_OTHER_STREAMS) {
+            others[n_others++] = parts[i].stream;
+        } else if (!known) {
+            standin_die("more than %d streams in one group", MAX_OTHER_STREAMS + 1);
+        }
+    }
+    return n_others;
+}
+
+ncclResult_t standin_group_launch(ncclComm_t comm, StandinPart *parts, guint n) {
+    cudaStream_t stream = parts[0].stream;
+    cudaStream_t others[MAX_OTHER_STREAMS];
+    const guint n_others = other_streams(parts, n, others);
+
+    for (guint i = 0; i < n_others; i++) {
+        standin_stream_join(stream, others[i]);
+    }
+    const ncclResult_t result = enqueue_self_copies(comm, stream, parts, n);
+    if (result != ncclSuccess) {
+        return result;
+    }
+    GroupOp *group = group_new(comm, parts, n);
+    group->number = comm->n_launched++;
+    if (standin_options()->serial) {
+        group->ticket = atomic_fetch_add_explicit(&n_issued[comm->device], 1, memory_order_relaxed);
+    }
+    standin_enqueue(stream, &group->op);
+    for (guint i = 0; i < n_others; i++) {
+        standin_stream_join(others[i], stream);
+    }
+    return ncclSuccess;
+}
+
+/* ---- posting ---- */
+
+/* The parts of `comm` in `all`, collectives first; `all` no longer counts them as the comm's. */
+static GArray *take_parts(GArray *all, ncclComm_t comm) {
+    GArray *parts = g_array_new(FALSE, FALSE, sizeof(StandinPart));
+    for (guint pass = 0; pass < 2; pass++) {
+        for (guint i = 0; i < all->len; i++) {
+            StandinPart *part = &g_array_index(all, StandinPart, i);
+            if (part->comm == comm && (part->kind == STANDIN_SEND_RECEIVE) == (pass == 1)) {
+                g_array_append_val(parts, *part);
+                part->comm = NULL;
+            }
+        }
+    }
+    return parts;
+}
+
+/* Queues the parts of one communicator; a non-blocking one keeps them until its state is asked for.
+ */
+static ncclResult_t post(ncclComm_t comm, GArray *parts) {
+    if (!comm->nonblocking) {
+        return standin_group_launch(comm, (StandinPart *)(void *)parts->data, parts->len);
+    }
+    if (comm->deferred != NULL) {
+        standin_die("a group on a communicator whose group before is still in progress");
+    }
+    comm->deferred = g_array_ref(parts);
+    comm->n_polls = 2;
+    atomic_store_explicit(&comm->error, ncclInProgress, memory_order_relaxed);
+    return ncclInProgress;
+}
+
+static ncclResult_t close_group(void) {
+    g_autoptr(GArray) all = g_steal_pointer(&pending);
+    ncclResult_t result = pending_error;
+
+    pending_error = ncclSuccess;
+    for (guint i = 0; all != NULL && i < all->len; i++) {
+        ncclComm_t comm = g_array_index(all, StandinPart, i).comm;
+        if (comm == NULL || (result != ncclSuccess && result != ncclInProgress)) {
+            continue;
+        }
+        g_autoptr(GArray) parts = take_parts(all, comm);
+        const ncclResult_t posted = post(comm, parts);
+        result = posted == ncclSuccess ? result : posted;
+    }
+    return result;
+}
+
+ncclResult_t ncclGroupStart(void) {
+    STANDIN_NCCL_ENTER(ncclGroupStart, NULL);
+    depth++;
+    return ncclSuccess;
+}
+
+ncclResult_t ncclGroupEnd(void) {
+    if (depth == 0) {
+        return standin_nccl_fail(NULL, ncclInvalidUsage, "ncclGroupEnd: not in a group call.");
+    }
+    if (--depth > 0) {
+        return ncclSuccess;
+    }
+    const ncclResult_t entered = standin_nccl_enter("ncclGroupEnd", NULL);
+    if (entered != ncclSuccess) {
+        pending_error = entered;
+    }
+    return close_group();
+}
+
+static guint64 type_size(ncclDataType_t type) {
+    switch ((int)type) {
+    case ncclInt8:
+    case ncclUint8:
+    case ncclFloat8e4m3:
+    case ncclFloat8e5m2:
+        return 1;
+    case ncclFloat16:
+    case ncclBfloat16:
+        return 2;
+    case ncclInt32:
+    case ncclUint32:
+    case ncclFloat32:
+        return 4;
+    case ncclInt64:
+    case ncclUint64:
+    case ncclFloat64:
+        return 8;
+    default:
+        return 0;
+    }
+}
+
+/* Refuses an operation; within a group, the group as well. */
+static ncclResult_t refuse(ncclComm_t comm, const char *function, const char *why) {
+    const ncclResult_t result =
+        standin_nccl_fail(comm, ncclInvalidArgument, "%s : %s", function, why);
+    if (depth > 0) {
+        pending_error = result;
+    }
+    return result;
+}
+
+/* Checks one operand of `function`; misuse that a GPU would not report ends the process. */
+static ncclResult_t check(const char *function, ncclComm_t comm, const void *buffer, guint64 size,
+                          ncclDataType_t type, int peer, cudaStream_t stream) {
+    if (comm == NULL) {
+        return refuse(NULL, function, "comm argument is NULL");
+    }
+    if (atomic_load_explicit(&comm->error, memory_order_relaxed) != ncclSuccess) {
+        return refuse(comm, function, "communicator still busy or failed");
+    }
+    if (peer < 0 || peer >= comm->n || type_size(type) == 0) {
+        return refuse(comm, function, "invalid peer, root or type");
+    }
+    const char *why = standin_stream_error(stream);
+    if (why != NULL) {
+        standin_die("%s: %s", function, why);
+    }
+    if (standin_stream_device(stream) != comm->device) {
+        standin_die("%s: stream of device %d, communicator of device %d", function,
+                    standin_stream_device(stream), comm->device);
+    }
+    why = standin_range_error(buffer, size, comm->device, FALSE);
+    if (why != NULL) {
+        standin_die("%s of rank %d, peer %d, %" G_GUINT64_FORMAT " bytes at %p: %s", function,
+                    comm->rank, peer, size, buffer, why);
+    }
+    return ncclSuccess;
+}
+
+static void append(StandinPart part) {
+    if (pending == NULL) {
+        pending = g_array_new(FALSE, FALSE, sizeof(StandinPart));
+    }
+    g_array_append_val(pending, part);
+}
+
+/* An operation outside of a group is a group of its own. */
+static ncclResult_t posted(void) {
+    return depth > 0 ? ncclSuccess : close_group();
+}
+
+static ncclResult_t send_or_receive(const char *function, gboolean is_send, const void *buffer,
+                                    size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                                    cudaStream_t stream) {
+    const guint64 size = count * type_size(type);
+    const ncclResult_t result = check(function, comm, buffer, size, type, peer, stream);
+    if (result != ncclSuccess) {
+        return result;
+    }
+    append((StandinPart){.comm = comm,
+                         .stream = stream,
+                         .is_send = is_send,
+                         .kind = STANDIN_SEND_RECEIVE,
+                         .peer = peer,
+                         .type = type,
+                         .bytes = standin_bytes(buffer),
+                         .size = size});
+    return posted();
+}
+
+ncclResult_t ncclSend(const void *buffer, size_t count, ncclDataType_t type, int peer,
+                      ncclComm_t comm, cudaStream_t stream) {
+    STANDIN_NCCL_ENTER(ncclSend, comm);
+    return send_or_receive("ncclSend", TRUE, buffer, count, type, peer, comm, stream);
+}
+
+ncclResult_t ncclRecv(void *buffer, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream) {
+    STANDIN_NCCL_ENTER(ncclRecv, comm);
+    return send_or_receive("ncclRecv", FALSE, buffer, count, type, peer, comm, stream);
+}
+
+ncclResult_t ncclBroadcast(const void *from, void *to, size_t count, ncclDataType_t type, int root,
+                           ncclComm_t comm, cudaStream_t stream) {
+    STANDIN_NCCL_ENTER(ncclBroadcast, comm);
+    const guint64 size = count * type_size(type);
+    const gboolean is_root = comm != NULL && comm->rank == root;
+    ncclResult_t result = check("ncclBroadcast", comm, to, size, type, root, stream);
+    if (result == ncclSuccess && is_root) {
+        result = check("ncclBroadcast", comm, from, size, type, root, stream);
+    }
+    if (result != ncclSuccess) {
+        return result;
+    }
+    StandinPart part = {.comm = comm,
+                        .stream = stream,
+                        .kind = STANDIN_BROADCAST,
+                        .peer = root,
+                        .root = root,
+                        .type = type,
+                        .bytes = standin_bytes(to),
+                        .size = size};
+    if (!is_root || from != to) {
+        append(part); /* the root's own copy is a message to itself */
+    }
+    part.is_send = TRUE;
+    part.bytes = standin_bytes(from);
+    for (part.peer = 0; is_root && part.peer < comm->n; part.peer++) {
+        if (part.peer != root || from != to) {
+            append(part);
+        }
+    }
+    return posted();
+}
+
+ncclResult_t ncclAllGather(const void *from, void *to, size_t count, ncclDataType_t type,
+                           ncclComm_t comm, cudaStream_t stream) {
+    STANDIN_NCCL_ENTER(ncclAllGather, comm);
+    const guint64 size = count * type_size(type);
+    ncclResult_t result = check("ncclAllGather", comm, from, size, type, 0, stream);
+    if (result == ncclSuccess) {
+        result = check("ncclAllGather", comm, to, size * (guint64)comm->n, type, 0, stream);
+    }
+    if (result != ncclSuccess) {
+        return result;
+    }
+    for (int peer = 0; peer < comm->n; peer++) {
+        char *slot = (char *)standin_bytes(to) + size * (guint64)peer;
+        StandinPart part = {.comm = comm,
+                            .stream = stream,
+                            .is_send = TRUE,
+                            .kind = STANDIN_ALL_GATHER,
+                            .peer = peer,
+                            .type = type,
+                            .bytes = standin_bytes(from),
+                            .size = size};
+        if (peer == comm->rank && slot == part.bytes) {
+            continue; /* in place */
+        }
+        append(part);
+        part.is_send = FALSE;
+        part.bytes = slot;
+        append(part);
+    }
+    return posted();
+}

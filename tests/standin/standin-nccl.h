@@ -1,0 +1,179 @@
+#pragma once
+
+/*
+ * Inside of the stand-in's NCCL. A communicator moves the messages of its groups through a link; a
+ * link is the work of a transport: memory shared by threads or processes, or TCP connections.
+ * Messages, their matching, rendezvous, order and reports are the same over both.
+ */
+
+#include <pthread.h>
+
+#include <nccl.h>
+
+#include "standin-private.h"
+
+enum {
+    STANDIN_MAX_RANKS = 1024,
+    STANDIN_ID_SIZE = 128 /* of an ncclUniqueId */
+};
+
+typedef struct StandinLink StandinLink;
+
+/* What a rank tells its peers when it joins. */
+typedef struct {
+    guint64 host; /* hash of the host's name or of NCCL_HOSTID */
+    gint32 device;
+    gint32 padding;
+} StandinMember;
+
+/* What a kernel waits for from one peer. */
+enum {
+    STANDIN_WANT_SPACE = 1,   /* to put more bytes */
+    STANDIN_WANT_RECEIPT = 2, /* of a message put as a whole */
+    STANDIN_WANT_BYTES = 4    /* to get */
+};
+
+enum { STANDIN_PEER_GONE = -1 };
+
+/*
+ * The table that a transport fills in. Bytes between two ranks arrive in order and once. put, get,
+ * receipts, confirm, look and wait are called by one thread at a time; the other rank's happen
+ * meanwhile.
+ */
+typedef struct {
+    const char *name;
+
+    /* Writes what ranks need to find each other, at most STANDIN_ID_SIZE bytes with its end. Called
+     * by one rank, before any joins. FALSE with `why`. */
+    gboolean (*announce)(char *id_out, char *why, size_t why_size);
+
+    /* Drops what this process holds for `id` if it announced it: everyone has joined, or will not.
+     */
+    void (*withdraw)(const char *id);
+
+    /* Joins `n` ranks as `rank`. Returns without waiting for them; NULL with `why`. */
+    StandinLink *(*join)(const char *id, int rank, int n, char *why, size_t why_size);
+    void (*leave)(StandinLink *link);
+
+    /* All ranks meet and each sees all records of `size` bytes; a full barrier. The first gather of
+     * a link also completes its connections. FALSE when *aborted became true or a peer is gone;
+     * `patient` callers have time-outs of their own. */
+    gboolean (*gather)(StandinLink *link, const void *mine, size_t size, void *all,
+                       _Atomic bool *aborted, gboolean patient);
+
+    /* Take as many bytes as there is room for, or deliver as many as there are. The number, 0 when
+     * none now, or STANDIN_PEER_GONE. */
+    gssize (*put)(StandinLink *link, int peer, const void *bytes, size_t size);
+    gssize (*get)(StandinLink *link, int peer, void *bytes, size_t size);
+
+    /* The receiver confirms each message that it has taken as a whole; the sender sees how many it
+     * has confirmed so far. No happens-before edge: NCCL promises the sender nothing about the
+     * receiver. */
+    void (*confirm)(StandinLink *link, int peer);
+    gint64 (*receipts)(StandinLink *link, int peer); /* or STANDIN_PEER_GONE */
+
+    /* `look` before trying to move bytes, `wait` when nothing moved: sleeps until something may
+     * have changed since, a short while at most. `wants` has an entry per peer. */
+    uint32_t (*look)(StandinLink *link);
+    void (*wait)(StandinLink *link, uint32_t seen, const guint8 *wants, const char *who);
+    void (*interrupt)(StandinLink *link); /* from another thread: ends a wait */
+} StandinTransport;
+
+extern const StandinTransport standin_memory_transport;
+extern const StandinTransport standin_tcp_transport;
+
+const StandinTransport *standin_transport(void); /* the one that the options name */
+
+/* ---- communicators ---- */
+
+/* Messages between this rank and one peer; used by the group that runs, and those run in turn. */
+typedef struct {
+    guint64 n_sent, n_received;
+} StandinPair;
+
+typedef struct StandinPart StandinPart;
+
+struct ncclComm {
+    guint magic;
+    const StandinTransport *transport;
+    StandinLink *link;
+    char id[STANDIN_ID_SIZE];
+    char name[64]; /* for reports */
+    int rank, n, device;
+    StandinMember *members;
+    guint n_splits;
+    gboolean nonblocking;
+    _Atomic int error; /* ncclResult_t, as ncclCommGetAsyncError reports it */
+    _Atomic bool aborted;
+    char last_error[256];
+    uint32_t n_launched;         /* by the host */
+    _Atomic uint32_t n_finished; /* groups run one after another */
+    StandinPair *pairs;
+    _Atomic uint32_t n_registered; /* buffers and windows */
+    gboolean finalizing;
+
+    /* A non-blocking communicator's set-up or split, on a thread of its own. */
+    gboolean job_started;
+    pthread_t job;
+
+    /* A non-blocking communicator's group, which reaches its stream only when the state has been
+     * asked for a second time. */
+    GArray *deferred; /* StandinPart */
+    guint n_polls;
+};
+
+typedef enum { STANDIN_SEND_RECEIVE, STANDIN_BROADCAST, STANDIN_ALL_GATHER } StandinKind;
+
+/* Goes before the bytes of each message, so that the receiver can compare both sides of it. */
+typedef struct {
+    guint32 magic, kind, type, root;
+    guint64 size, number;
+} StandinHeader;
+
+/* One message, or this rank's side of it. */
+struct StandinPart {
+    ncclComm_t comm;
+    cudaStream_t stream;
+    gboolean is_send;
+    StandinKind kind;
+    int peer, root;
+    ncclDataType_t type;
+    char *bytes;
+    guint64 size;
+    /* progress */
+    StandinHeader header;
+    guint64 header_moved, n_moved; /* bytes */
+    gboolean begun, done;
+};
+
+/* nccl.h declares these without a prototype. */
+ncclResult_t ncclGroupStart(void);
+ncclResult_t ncclGroupEnd(void);
+
+/* Remembers a failure for ncclGetLastError and returns it. `comm` may be NULL. */
+ncclResult_t standin_nccl_fail(ncclComm_t comm, ncclResult_t result, const char *format, ...)
+    G_GNUC_PRINTF(3, 4);
+
+/* Sets what ncclGetLastError says of `comm`; from any thread. */
+void standin_comm_say(ncclComm_t comm, const char *text);
+
+/* Opens an NCCL call: ncclSuccess when it may go on. */
+ncclResult_t standin_nccl_enter(const char *function, ncclComm_t comm);
+
+#define STANDIN_NCCL_ENTER(function, comm)                                                         \
+    do {                                                                                           \
+        const ncclResult_t enter_result = standin_nccl_enter(#function, (comm));                   \
+        if (enter_result != ncclSuccess) {                                                         \
+            return enter_result;                                                                   \
+        }                                                                                          \
+    } while (0)
+
+/* Queues parts of one communicator as one group on its streams; takes no ownership. */
+ncclResult_t standin_group_launch(ncclComm_t comm, StandinPart *parts, guint n);
+
+/* What the stream's thread does with the parts of one kernel: returns when all are done, or FALSE
+ * when the communicator was aborted, its device lost or a peer gone. */
+gboolean standin_parts_move(ncclComm_t comm, StandinPart *parts, guint n);
+
+/* Says which parts are not done. */
+void standin_parts_describe(const StandinPart *parts, guint n, char *text, size_t size);

@@ -1,0 +1,148 @@
+#pragma once
+
+/*
+ * Inside of the stand-in.
+ *
+ * The rule that makes it worth having: each happens-before edge that it creates exists on a GPU too
+ * (the order of a stream, an event's record before its waits, a message's send before its receive,
+ * work done before a host call that waited for it), and it creates no other. So ThreadSanitizer
+ * reports a missing cudaStreamWaitEvent as the data race that it is. Hence the relaxed counters,
+ * queues whose links carry one edge per operation, and no locks, no shared reference counts and no
+ * recycled records on any path between streams or ranks.
+ */
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include <glib.h>
+
+#include "standin.h"
+
+enum {
+    STANDIN_MAX_DEVICES = 1024,
+    STANDIN_MAX_STREAMS = 8192,
+    STANDIN_PAGE = 4096,
+    STANDIN_TEXT = 1024 /* bytes of a description */
+};
+
+/* Code that only reports on threads that are still running reads what they write. */
+#define STANDIN_RACY __attribute__((no_sanitize("thread")))
+
+/* ---- options: read from the environment at the first call, then fixed ---- */
+
+typedef struct {
+    int devices;
+    gboolean no_driver;
+    gboolean eager;  /* a small send may finish before its receive begins */
+    gboolean serial; /* a device runs one NCCL group at a time, in launch order */
+    gboolean leaks;  /* leftovers at exit end the process with STANDIN_EXIT_MISUSE */
+    gboolean tcp;    /* NCCL moves bytes through sockets, not through memory */
+    guint plan_ops;  /* send and receive pairs of a group that run together; 0: all */
+    guint block_threads;
+    guint64 jitter_us;
+    guint64 timeout_ms;
+    guint64 ring;   /* bytes between two ranks */
+    guint64 memory; /* bytes of a device */
+    guint64 span;   /* bytes of addresses, all devices together; never used twice */
+} StandinOptions;
+
+const StandinOptions *standin_options(void);
+
+/* Sleeps for a random time up to jitter_us, now and then. */
+void standin_jitter(void);
+
+/* ---- faults ---- */
+
+/* Counts this call of `function` for `device` and does what REFIT_STANDIN_FAULT plans for it. TRUE
+ * when the call must fail. */
+gboolean standin_fault(const char *function, int device);
+
+/* What faults have done to a device so far. */
+gboolean standin_device_lost(int device);
+gboolean standin_device_stalled(int device);
+void standin_device_slow(
+    int device); /* sleeps as long as each operation of a slow device takes more */
+
+/* ---- reports ---- */
+
+_Noreturn void standin_die(const char *format, ...) G_GNUC_PRINTF(1, 2);
+
+/* Something moved: the program is not stuck. */
+void standin_progress(void);
+
+/* Waits until *gate may differ from `seen`, for 20 ms at most; ends the process when nothing has
+ * moved for too long. No happens-before edge. `who` is for the report. */
+void standin_sleep(_Atomic uint32_t *gate, uint32_t seen, const char *who);
+void standin_watch(const char *who); /* the check alone */
+void standin_wake(_Atomic uint32_t *gate);
+
+/* Waits until the rising counter *gate has reached `least`: acquire, or without any edge. */
+void standin_wait(_Atomic uint32_t *gate, uint32_t least, const char *who);
+void standin_wait_unordered(_Atomic uint32_t *gate, uint32_t least, const char *who);
+
+/* What is still there at exit, and the work of all streams: each part reports its own. */
+guint standin_memory_leaks(guint64 *bytes_out);
+guint standin_stream_leaks(void);
+guint standin_event_leaks(void);
+guint standin_comm_leaks(void);
+void standin_streams_print(void);
+
+/* ---- devices and errors ---- */
+
+int standin_device(void); /* of the calling thread */
+void standin_device_set(int device);
+cudaError_t standin_error(cudaError_t error); /* remembers it for cudaGetLastError */
+
+/* Opens a CUDA call: cudaSuccess when it may go on. */
+cudaError_t standin_enter(const char *function);
+
+#define STANDIN_ENTER(function)                                                                    \
+    do {                                                                                           \
+        const cudaError_t enter_error = standin_enter(#function);                                  \
+        if (enter_error != cudaSuccess) {                                                          \
+            return standin_error(enter_error);                                                     \
+        }                                                                                          \
+    } while (0)
+
+/* ---- memory ---- */
+
+gboolean standin_is_device(const void *address);
+
+/* Where the bytes are; host addresses are themselves. No check. */
+void *standin_bytes(const void *address);
+
+/* NULL when [address, address + size) lies in one live block, of `device` unless that is negative,
+ * or, with host_ok, in host memory. Else why not. */
+const char *standin_range_error(const void *address, guint64 size, int device, gboolean host_ok);
+
+/* ---- streams ---- */
+
+typedef struct StandinOp StandinOp;
+struct StandinOp {
+    _Atomic(StandinOp *) next;
+    void (*run)(StandinOp *op);
+    void (*describe)(const StandinOp *op, char *text, size_t size); /* may be NULL */
+    const char *name;
+    cudaStream_t stream;
+};
+
+/* Appends `op`, which begins a g_malloc'd struct that the stream frees after it ran. */
+void standin_enqueue(cudaStream_t stream, StandinOp *op);
+
+/* NULL when `stream` may be given work, else why not. */
+const char *standin_stream_error(cudaStream_t stream);
+int standin_stream_device(cudaStream_t stream);
+void standin_blocking_streams_wait(int device);
+
+/* Makes `waiting` wait for what `stream` holds so far, as an event would. */
+void standin_stream_join(cudaStream_t waiting, cudaStream_t stream);
+
+/* A new operation of `type`, whose first member is the StandinOp `op`. */
+#define STANDIN_OP_NEW(type, run_function, name_text)                                              \
+    ({                                                                                             \
+        type *new_op = g_new0(type, 1);                                                            \
+        new_op->op.run = (run_function);                                                           \
+        new_op->op.name = (name_text);                                                             \
+        new_op;                                                                                    \
+    })

@@ -1,0 +1,89 @@
+/*
+ * Waiting, and the ends that the stand-in puts to a process. Waiters sleep on a futex for at most
+ * 20 ms and then look whether anything in the process has moved; if nothing has for the stated
+ * time, the first to notice prints what every stream is doing and leaves with a code of its own.
+ * Futexes are called directly: a lock or a semaphore would order threads that a GPU does not order.
+ */
+
+#include "standin-private.h"
+
+#include <linux/futex.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+static _Atomic guint64 n_moves;
+
+void standin_progress(void) {
+    atomic_fetch_add_explicit(&n_moves, 1, memory_order_relaxed);
+}
+
+_Noreturn void standin_die(const char *format, ...) {
+    char text[STANDIN_TEXT];
+    va_list arguments;
+
+    va_start(arguments, format);
+    g_vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    fprintf(stderr, "stand-in: misuse (device %d): %s\n", standin_device(), text);
+    fflush(stderr);
+    _exit(STANDIN_EXIT_MISUSE);
+}
+
+static void die_stuck(const char *who) {
+    static _Atomic bool once;
+    if (atomic_exchange_explicit(&once, true, memory_order_relaxed)) {
+        for (;;) {
+            pause(); /* another thread is reporting */
+        }
+    }
+    fprintf(stderr,
+            "stand-in: stuck: nothing moved for %" G_GUINT64_FORMAT
+            " ms (seen by %s). Streams with work:\n",
+            standin_options()->timeout_ms, who);
+    standin_streams_print();
+    fflush(stderr);
+    _exit(STANDIN_EXIT_STUCK);
+}
+
+void standin_watch(const char *who) {
+    static _Atomic guint64 last_moves, last_time_us;
+    const guint64 moves = atomic_load_explicit(&n_moves, memory_order_relaxed);
+    const guint64 now_us = (guint64)g_get_monotonic_time();
+    const guint64 since_us = atomic_load_explicit(&last_time_us, memory_order_relaxed);
+
+    if (since_us == 0 || moves != atomic_load_explicit(&last_moves, memory_order_relaxed)) {
+        atomic_store_explicit(&last_moves, moves, memory_order_relaxed);
+        atomic_store_explicit(&last_time_us, now_us, memory_order_relaxed);
+    } else if (now_us > since_us && now_us - since_us > standin_options()->timeout_ms * 1000) {
+        die_stuck(who);
+    }
+}
+
+void standin_wake(_Atomic uint32_t *gate) {
+    syscall(SYS_futex, gate, FUTEX_WAKE, G_MAXINT, NULL, NULL, 0);
+}
+
+void standin_sleep(_Atomic uint32_t *gate, uint32_t seen, const char *who) {
+    const struct timespec limit = {.tv_nsec = 20 * 1000 * 1000};
+    syscall(SYS_futex, gate, FUTEX_WAIT, seen, &limit, NULL, 0);
+    standin_watch(who);
+}
+
+void standin_wait_unordered(_Atomic uint32_t *gate, uint32_t least, const char *who) {
+    for (;;) {
+        const uint32_t now = atomic_load_explicit(gate, memory_order_relaxed);
+        if ((int32_t)(now - least) >= 0) {
+            return;
+        }
+        standin_sleep(gate, now, who);
+    }
+}
+
+void standin_wait(_Atomic uint32_t *gate, uint32_t least, const char *who) {
+    standin_wait_unordered(gate, least, who);
+    (void)atomic_load_explicit(gate, memory_order_acquire);
+}

@@ -1,0 +1,42 @@
+#pragma once
+
+/*
+ * CPU stand-in for the CUDA runtime and NCCL: a test double, never part of the program. It
+ * implements the functions of cuda_runtime_api.h and nccl.h that the executor calls, on the memory
+ * and threads of the host, so that the executor's host code and kernels run in tests on any
+ * machine. It says nothing about the speed or the internals of a GPU or of NCCL. README.md lists
+ * what it models and its environment variables. This header is what kernels and tests see besides
+ * the two real ones.
+ */
+
+#include <stdint.h>
+
+#include <cuda_runtime_api.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* How the stand-in ends a process that it cannot let go on. */
+enum {
+    STANDIN_EXIT_STUCK = 86, /* nothing moved for REFIT_STANDIN_TIMEOUT_MS */
+    STANDIN_EXIT_MISUSE = 87 /* a call that a GPU would punish in ways hard to see, or a leak */
+};
+
+/* For kernels: where the bytes of device address `address` are. Ends the process unless it lies in
+ * live memory of the device whose stream this thread works for. */
+void *standin_memory_of(uint64_t address);
+
+/* How many threads run the blocks of a kernel, and the device that this thread works for: what one
+ * that helps it must be told. */
+unsigned standin_block_threads(void);
+int standin_work_device(void);
+void standin_work_for(int device);
+
+/* Queues a kernel: `run` is called once on the stream's thread, then `drop`, with `closure`. */
+cudaError_t standin_launch(cudaStream_t stream, const char *name, void (*run)(void *closure),
+                           void (*drop)(void *closure), void *closure);
+
+#ifdef __cplusplus
+}
+#endif
