@@ -17,6 +17,7 @@ foreach(path IN LISTS paths)
   string(APPEND tests
          "add_test(${test} [==[${PROGRAM}]==] --tap --seed ${SEED} -p [==[${path}]==])\n"
          "set_tests_properties(${test} PROPERTIES LABELS ${LABEL} TIMEOUT 300\n"
-         "  ENVIRONMENT G_DEBUG=fatal-criticals SKIP_REGULAR_EXPRESSION \"# SKIP\")\n")
+         "  ENVIRONMENT \"G_DEBUG=fatal-criticals;G_SLICE=always-malloc\"\n"
+         "  SKIP_REGULAR_EXPRESSION \"# SKIP\")\n")
 endforeach()
 file(WRITE ${OUTPUT} "${tests}")

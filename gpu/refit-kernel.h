@@ -1,0 +1,41 @@
+#pragma once
+
+/*
+ * The one place that knows how a kernel file is compiled: by nvcc, or by a host C++ compiler for
+ * the CPU stand-in of tests/standin. Kernels written with it use no shared memory, no barriers and
+ * one-dimensional launches; they reach device memory only through REFIT_KERNEL_MEMORY and read what
+ * no one writes meanwhile through refit_kernel_load.
+ */
+
+#ifdef __CUDACC__
+
+#include <cuda_runtime.h>
+
+#define REFIT_KERNEL_INLINE static __device__ __forceinline__
+#define REFIT_KERNEL(threads, blocks_per_sm)                                                       \
+    extern "C" __global__ void __launch_bounds__(threads, blocks_per_sm)
+#define REFIT_KERNEL_UNROLL _Pragma("unroll")
+#define REFIT_KERNEL_MEMORY(type, address) (reinterpret_cast<type>(address))
+#define REFIT_KERNEL_LAUNCH(kernel, blocks, threads, stream, ...)                                  \
+    (kernel<<<(blocks), (threads), 0, (stream)>>>(__VA_ARGS__), cudaGetLastError())
+
+template <class T> REFIT_KERNEL_INLINE T refit_kernel_load(const T *place) {
+    return __ldg(place);
+}
+
+#else
+
+#include "standin-kernel.h"
+
+#define REFIT_KERNEL_INLINE static inline
+#define REFIT_KERNEL(threads, blocks_per_sm) extern "C" void
+#define REFIT_KERNEL_UNROLL
+#define REFIT_KERNEL_MEMORY(type, address) (standin_memory<type>(address))
+#define REFIT_KERNEL_LAUNCH(kernel, blocks, threads, stream, ...)                                  \
+    standin_kernel_launch(#kernel, kernel, (blocks), (threads), (stream), __VA_ARGS__)
+
+template <class T> REFIT_KERNEL_INLINE T refit_kernel_load(const T *place) {
+    return *place;
+}
+
+#endif
