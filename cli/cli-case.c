@@ -54,6 +54,13 @@ void cli_print_case(const RefitCase *refit_case) {
         print_side("to", refit_case->destinations[d]);
     cli_print_labelled("on", "%s, %s in NVLink domains of %u", topology->name, gpus,
                        refit_topology_gpus_per_domain(topology));
+    if (refit_case->n_failed > 0) {
+        g_autofree char *ranks = cli_ranks_to_string(refit_case->failed, refit_case->n_failed);
+
+        cli_print_labelled("failed", "GPU%s %s; plans go around %s",
+                           refit_case->n_failed == 1 ? "" : "s", ranks,
+                           refit_case->n_failed == 1 ? "it" : "them");
+    }
     print_costs(refit_case->profile);
     if (refit_case->budget_staging_bytes > 0) {
         g_autofree char *staging = refit_format_bytes(refit_case->budget_staging_bytes);
@@ -135,6 +142,15 @@ void cli_json_forms(RefitJson *json, const RefitCase *refit_case, const CliForms
     refit_json_begin_row(json, "installed_bytes");
     for (guint pool = 0; pool < refit_case->n_destinations; pool++)
         refit_json_uint(json, NULL, forms->installed_bytes[pool]);
+    refit_json_end_row(json);
+}
+
+void cli_json_failed(RefitJson *json, const RefitCase *refit_case) {
+    if (refit_case->n_failed == 0)
+        return;
+    refit_json_begin_row(json, "failed_ranks");
+    for (guint i = 0; i < refit_case->n_failed; i++)
+        refit_json_uint(json, NULL, refit_case->failed[i]);
     refit_json_end_row(json);
 }
 

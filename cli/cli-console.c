@@ -68,10 +68,15 @@ void cli_print_json(RefitJson *json) {
     fwrite(text, 1, length, stdout);
 }
 
+gboolean cli_output_is_stdout(const Cli *cli) {
+    return g_strcmp0(cli->options.output, "-") == 0;
+}
+
 gboolean cli_check_output(const Cli *cli, GError **error) {
     const char *path = cli->options.output;
 
-    if (path == NULL || cli->options.force || !g_file_test(path, G_FILE_TEST_IS_REGULAR))
+    if (path == NULL || cli_output_is_stdout(cli) || cli->options.force ||
+        !g_file_test(path, G_FILE_TEST_IS_REGULAR))
         return TRUE;
     g_set_error(error, REFIT_ERROR, REFIT_ERROR_INVALID,
                 "%s exists already; write to another file or replace it with --force", path);
@@ -100,6 +105,11 @@ gboolean cli_write_output(const Cli *cli, const char *data, gsize length, GError
 
     if (!cli_check_output(cli, error))
         return FALSE;
+    if (cli_output_is_stdout(cli)) {
+        cli_progress_done(cli);
+        fwrite(data, 1, length, stdout); /* main() checks the stream */
+        return TRUE;
+    }
     if (g_file_test(path, G_FILE_TEST_EXISTS) && !g_file_test(path, G_FILE_TEST_IS_REGULAR)) {
         if (write_in_place(path, data, length))
             return TRUE;

@@ -6,6 +6,7 @@
  */
 
 #include "cli-picture.h"
+#include "cli-table.h"
 #include "refit-units.h"
 
 #include <string.h>
@@ -75,36 +76,6 @@ static void put_text(Picture *picture, double x, double y, const char *attribute
 
     put(picture, "<text x=\"~\" y=\"~\" ", x, y);
     g_string_append_printf(picture->out, "%s>%s</text>\n", attributes, safe);
-}
-
-/* "0-3,8", "0-248 by 8", "0,5,9 and 12 more": short however many ranks there are. */
-static char *ranks_text(const guint *ranks, guint n) {
-    GString *text = g_string_new(NULL);
-    guint step = n > 2 ? ranks[1] - ranks[0] : 1, i = 1, ranges = 0;
-
-    while (i < n && ranks[i] - ranks[i - 1] == step)
-        i++;
-    if (i == n && n > 3 && step > 1) {
-        g_string_printf(text, "%u-%u by %u", ranks[0], ranks[n - 1], step);
-        return g_string_free(text, FALSE);
-    }
-    for (i = 0; i < n; ranges++) {
-        guint last = i;
-
-        if (ranges == 4 && n - i > 1) {
-            g_string_append_printf(text, " and %u more", n - i);
-            break;
-        }
-        while (last + 1 < n && ranks[last + 1] == ranks[last] + 1)
-            last++;
-        g_string_append_printf(text,
-                               last > i + 1 ? "%s%u-%u"
-                               : last > i   ? "%s%u,%u"
-                                            : "%s%u",
-                               i > 0 ? "," : "", ranks[i], ranks[last]);
-        i = last + 1;
-    }
-    return g_string_free(text, FALSE);
 }
 
 static char *shape_text(const RefitClass *class) {
@@ -259,7 +230,8 @@ static void draw_side(Picture *picture, gboolean source) {
             box.y, box.w, box.h);
     }
     for (guint p = 0; p < holding->n_pieces; p++) {
-        g_autofree char *ranks = ranks_text(holding->pieces[p].ranks, holding->pieces[p].n_ranks);
+        g_autofree char *ranks =
+            cli_ranks_to_string(holding->pieces[p].ranks, holding->pieces[p].n_ranks);
         g_autofree char *text =
             g_strconcat(holding->pieces[p].n_ranks == 1 ? "rank " : "ranks ", ranks, NULL);
 
@@ -479,9 +451,9 @@ static double draw_list(Picture *picture, const GArray *edges) {
     for (guint i = 0; i < n; i++) {
         const CliEdge *edge = &g_array_index(edges, CliEdge, i);
         g_autofree char *senders =
-            ranks_text((const guint *)(void *)edge->senders->data, edge->senders->len);
+            cli_ranks_to_string((const guint *)(void *)edge->senders->data, edge->senders->len);
         g_autofree char *receivers =
-            ranks_text((const guint *)(void *)edge->receivers->data, edge->receivers->len);
+            cli_ranks_to_string((const guint *)(void *)edge->receivers->data, edge->receivers->len);
         g_autofree char *bytes = refit_format_bytes(edge->bytes);
         g_autofree char *moved = g_strdup_printf("%s in %" G_GUINT64_FORMAT " transfer%s", bytes,
                                                  edge->transfers, edge->transfers == 1 ? "" : "s");

@@ -250,3 +250,32 @@ char *cli_labelled(const char *label, const char *text) {
     end_line(out);
     return g_string_free(g_steal_pointer(&out), FALSE);
 }
+
+char *cli_ranks_to_string(const guint *ranks, guint n) {
+    GString *text = g_string_new(NULL);
+    guint step = n > 2 ? ranks[1] - ranks[0] : 1, i = 1, ranges = 0;
+
+    while (i < n && ranks[i] - ranks[i - 1] == step)
+        i++;
+    if (i == n && n > 3 && step > 1) {
+        g_string_printf(text, "%u-%u by %u", ranks[0], ranks[n - 1], step);
+        return g_string_free(text, FALSE);
+    }
+    for (i = 0; i < n; ranges++) {
+        guint last = i;
+
+        if (ranges == 4 && n - i > 1) {
+            g_string_append_printf(text, " and %u more", n - i);
+            break;
+        }
+        while (last + 1 < n && ranks[last + 1] == ranks[last] + 1)
+            last++;
+        g_string_append_printf(text,
+                               last > i + 1 ? "%s%u-%u"
+                               : last > i   ? "%s%u,%u"
+                                            : "%s%u",
+                               i > 0 ? "," : "", ranks[i], ranks[last]);
+        i = last + 1;
+    }
+    return g_string_free(text, FALSE);
+}

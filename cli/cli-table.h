@@ -40,4 +40,7 @@ char *cli_table_to_string(const CliTable *table);
 /* "label   text", where text is broken at spaces and set below itself. Caller frees. */
 char *cli_labelled(const char *label, const char *text);
 
+/* Ascending `ranks`: "0-3,8", "0-248 by 8", "0,5,9 and 12 more", short however many there are. */
+char *cli_ranks_to_string(const guint *ranks, guint n);
+
 G_END_DECLS

@@ -18,10 +18,13 @@ enum { CLI_EXIT_YES = 0, CLI_EXIT_NO = 1, CLI_EXIT_USAGE = 2 };
 /* Options of all commands; each command accepts the ones its table entry names. */
 typedef struct {
     char *strategy;
-    char *output; /* -o; --svg of `refit show` */
+    char *output; /* -o; --svg of `refit show`; "-" is stdout, which then holds nothing else */
     char *rank;   /* --rank */
     char *tensor; /* --tensor */
     char **set;   /* --set, repeated */
+    char *timeout, *executor;
+    gint ranks, repeat; /* 0: not given */
+    gboolean verify;
     gboolean json;
     gboolean timings;
     gboolean force; /* -f: overwrite an existing output file */
@@ -37,6 +40,7 @@ typedef enum {
     CLI_OPTION_JSON = 1 << 3,
     CLI_OPTION_TIMINGS = 1 << 4,
     CLI_OPTION_LAYOUT = 1 << 5, /* --rank, --tensor and --svg */
+    CLI_OPTION_RUN = 1 << 6,    /* --ranks, --repeat, --verify, --timeout and --executor */
 } CliOptionFlags;
 
 typedef struct {
@@ -60,6 +64,7 @@ typedef struct {
 int cli_plan(Cli *cli, GError **error);
 int cli_predict(Cli *cli, GError **error);
 int cli_compare(Cli *cli, GError **error);
+int cli_run(Cli *cli, GError **error);
 int cli_show(Cli *cli, GError **error);
 
 /* ---- console ---- */
@@ -77,6 +82,8 @@ void cli_progress(const Cli *cli, const char *format, ...) G_GNUC_PRINTF(2, 3);
 void cli_progress_done(const Cli *cli);
 /* Ends `json` and prints it to stdout; takes ownership. */
 void cli_print_json(RefitJson *json);
+/* -o or --svg is "-". */
+gboolean cli_output_is_stdout(const Cli *cli);
 /* Refuses to replace an existing file without --force; asked before any work is done. */
 gboolean cli_check_output(const Cli *cli, GError **error) G_GNUC_WARN_UNUSED_RESULT;
 /* Writes the file of -o through a temporary name, so that it is whole or absent. */
@@ -107,6 +114,8 @@ void cli_print_forms(const RefitCase *refit_case, const CliForms *forms);
 /* Members "forms", "wire_bytes", "held_bytes" and "installed_bytes". */
 void cli_json_forms(RefitJson *json, const RefitCase *refit_case, const CliForms *forms);
 /* Members "profile" and "terms_on". */
+/* The GPUs that are gone, when there are any. */
+void cli_json_failed(RefitJson *json, const RefitCase *refit_case);
 void cli_json_profile(RefitJson *json, const RefitProfile *profile);
 void cli_json_bound(RefitJson *json, const RefitBound *bound);
 

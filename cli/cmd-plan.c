@@ -114,6 +114,8 @@ int cli_plan(Cli *cli, GError **error) {
 
         if (!cli_write_output(cli, text, length, error))
             return CLI_EXIT_NO;
+        if (cli_output_is_stdout(cli))
+            return CLI_EXIT_YES;
     }
     if (cli->options.json)
         print_json(cli, plan, &bound, &timings);

@@ -210,6 +210,7 @@ int cli_show_case(Cli *cli, GError **error) {
             refit_json_string(json, NULL, refit_layout_summary(refit_case->destinations[d]));
         refit_json_end_array(json);
         refit_json_string(json, "topology", refit_case->topology->name);
+        cli_json_failed(json, refit_case);
         cli_json_profile(json, refit_case->profile);
         cli_json_forms(json, refit_case, &forms);
         refit_json_uint(json, "classes", problem->n_classes);

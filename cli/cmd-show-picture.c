@@ -86,6 +86,8 @@ int cli_show_picture(Cli *cli, GError **error) {
     if (!cli_write_output(cli, svg, strlen(svg), error))
         return CLI_EXIT_NO;
     cli_progress_done(cli);
-    cli_print("%s: %s\n", cli->options.output, refit_model_tensor(refit_case->model, tensor)->name);
+    if (!cli_output_is_stdout(cli))
+        cli_print("%s: %s\n", cli->options.output,
+                  refit_model_tensor(refit_case->model, tensor)->name);
     return CLI_EXIT_YES;
 }

@@ -57,6 +57,22 @@ static const CliCommand commands[] = {
         .run = cli_plan,
     },
     {
+        .name = "run",
+        .arguments = "CASE",
+        .summary = "carry a plan out on GPUs, with CUDA and NCCL",
+        .help = "Makes one plan and moves synthetic weights by it, on one rank per GPU of the\n"
+                "case's topology. With --verify, every byte of every rank is compared. Exit code\n"
+                "1 when a byte is wrong, or other bytes have moved than were planned.\n\n"
+                "Ranks are started here with --ranks, or by torchrun, srun or mpirun; then\n"
+                "REFIT_TOKEN must hold the same secret text on all ranks.\n\n"
+                "  refit run tiny --ranks 8 --verify\n"
+                "  srun -N 2 -n 8 refit run tiny --verify --repeat 10\n",
+        .options = CLI_OPTION_STRATEGY | CLI_OPTION_SET | CLI_OPTION_JSON | CLI_OPTION_RUN,
+        .min_arguments = 1,
+        .max_arguments = 1,
+        .run = cli_run,
+    },
+    {
         .name = "show",
         .arguments = "model|layout|topology|profile|case|plan [NAME]",
         .summary = "what a model, layout, topology, profile, case or plan file holds",
@@ -105,8 +121,8 @@ static void print_overview(FILE *stream) {
     for (guint i = 0; refit_strategies()[i] != NULL; i++)
         add_name(strategy_names, refit_strategies()[i]->name, refit_strategies()[i]->summary);
     fputs("Usage: refit COMMAND [ARGUMENT...] [OPTION...]\n\n"
-          "Plans and predicts the move of model weights from a training layout to an\n"
-          "inference layout.\n",
+          "Plans, predicts and carries out the move of model weights from a training layout\n"
+          "to an inference layout.\n",
           stream);
     print_names(stream, "Commands:", command_names);
     print_names(stream, "Strategies:", strategy_names);
@@ -120,8 +136,7 @@ static void print_overview(FILE *stream) {
 static void print_version(void) {
     cli_print("refit %s\n%s\n", REFIT_VERSION, refit_netsim_version());
 #ifdef REFIT_CUDA_VERSION
-    cli_print("CUDA %s, NCCL %s found when built; this version plans and predicts only\n",
-              REFIT_CUDA_VERSION, REFIT_NCCL_VERSION);
+    cli_print("CUDA %s, NCCL %s found when built\n", REFIT_CUDA_VERSION, REFIT_NCCL_VERSION);
 #else
     cli_print("no CUDA Toolkit or NCCL found when built; planning and prediction need none\n");
 #endif
@@ -149,8 +164,8 @@ static GOptionContext *new_context(const CliCommand *command, CliOptions *option
          {"strategy", 's', 0, G_OPTION_ARG_STRING, &options->strategy,
           "how to plan; default: " REFIT_STRATEGY_DEFAULT, "NAME"}},
         {CLI_OPTION_OUTPUT,
-         {"output", 'o', 0, G_OPTION_ARG_FILENAME, &options->output, "write the plan as JSON",
-          "FILE"}},
+         {"output", 'o', 0, G_OPTION_ARG_FILENAME, &options->output,
+          "write the plan as JSON; - is stdout", "FILE"}},
         {CLI_OPTION_LAYOUT,
          {"rank", 0, 0, G_OPTION_ARG_STRING, &options->rank, "of a layout: what this GPU holds",
           "GPU"}},
@@ -159,9 +174,21 @@ static GOptionContext *new_context(const CliCommand *command, CliOptions *option
           "of a layout: tensors or parameters, with * and ?", "PATTERN"}},
         {CLI_OPTION_LAYOUT,
          {"svg", 0, 0, G_OPTION_ARG_FILENAME, &options->output,
-          "of a layout: draw one tensor and who sends it", "FILE"}},
+          "of a layout: draw who sends one tensor; - is stdout", "FILE"}},
         {CLI_OPTION_OUTPUT | CLI_OPTION_LAYOUT,
          {"force", 'f', 0, G_OPTION_ARG_NONE, &options->force, "replace an existing FILE", NULL}},
+        {CLI_OPTION_RUN,
+         {"ranks", 0, 0, G_OPTION_ARG_INT, &options->ranks, "start this many ranks on this machine",
+          "N"}},
+        {CLI_OPTION_RUN,
+         {"repeat", 0, 0, G_OPTION_ARG_INT, &options->repeat, "runs; default: 1", "K"}},
+        {CLI_OPTION_RUN,
+         {"verify", 0, 0, G_OPTION_ARG_NONE, &options->verify, "compare every byte", NULL}},
+        {CLI_OPTION_RUN,
+         {"timeout", 0, 0, G_OPTION_ARG_STRING, &options->timeout,
+          "for ranks to meet, and for a run; default: 60s", "TIME"}},
+        {CLI_OPTION_RUN,
+         {"executor", 0, 0, G_OPTION_ARG_STRING, &options->executor, "default: nccl", "NAME"}},
         {CLI_OPTION_SET,
          {"set", 0, 0, G_OPTION_ARG_STRING_ARRAY, &options->set,
           "override one value, such as train.tp=4", "KEY=VALUE"}},
@@ -295,6 +322,8 @@ static int run_command(const CliCommand *command, char **arguments, gboolean jso
     g_free(cli.options.output);
     g_free(cli.options.rank);
     g_free(cli.options.tensor);
+    g_free(cli.options.timeout);
+    g_free(cli.options.executor);
     g_strfreev(cli.options.set);
     g_strfreev(arguments);
     return exit_code;

@@ -1,0 +1,370 @@
+/*
+ * One rank of `refit run`. Its own errors are agreed upon before each step that all ranks must take
+ * together, so a rank that cannot go on stops the job at once and by name. What only this rank
+ * holds (views, memory, the executor's object) lives in one struct and goes away in one place.
+ */
+
+#include "cli-run.h"
+
+#include "cli-weights.h"
+
+#include <string.h>
+
+typedef struct {
+    const CliRun *run;
+    guint rank;
+    RefitRendezvous *rendezvous;
+    const RefitGpu *gpu;
+    RefitRankViews *source, *destination; /* NULL: not on that side */
+    RefitProgram *program;
+    RefitGpuRank *opened;
+    guint64 *source_at, *destination_at; /* device addresses of the parameters */
+    CliRankReport report;
+    double *agreed_s, *duration_s;
+    RefitGpuStage *stages;
+    guint n_stages;
+} Rank;
+
+void cli_run_report_clear(CliRunReport *report) {
+    g_clear_pointer(&report->ranks, g_free);
+    g_clear_pointer(&report->agreed_s, g_free);
+    g_clear_pointer(&report->duration_s, g_free);
+    g_clear_pointer(&report->stages, g_free);
+}
+
+static void free_memory(Rank *self, const RefitRankViews *views, guint64 *addresses) {
+    for (guint p = 0; addresses != NULL && p < views->n_parameters; p++)
+        if (addresses[p] != 0)
+            self->gpu->memory_free(self->opened, addresses[p]);
+    g_free(addresses);
+}
+
+static void clear_rank(Rank *self) {
+    if (self->opened != NULL) {
+        free_memory(self, self->source, self->source_at);
+        free_memory(self, self->destination, self->destination_at);
+        self->gpu->close(self->opened);
+    }
+    refit_program_free(self->program);
+    refit_rank_views_free(self->source);
+    refit_rank_views_free(self->destination);
+    refit_rendezvous_free(self->rendezvous);
+    g_free(self->agreed_s);
+    g_free(self->duration_s);
+    g_free(self->stages);
+}
+
+static const RefitModel *model_of(const Rank *self) {
+    return self->run->plan->problem->refit_case->model;
+}
+
+/* ---- the others ---- */
+
+static gboolean gather(gpointer user_data, gconstpointer mine, gsize bytes, gpointer all,
+                       guint8 *came, double timeout_s, GError **error) {
+    return refit_rendezvous_collect(user_data, "executor", mine, bytes, all, came, timeout_s,
+                                    error);
+}
+
+static gboolean check(gpointer user_data, GError **error) {
+    return refit_rendezvous_check(user_data, error);
+}
+
+static GError *fail(gpointer user_data, GError *mine) {
+    return refit_rendezvous_fail(user_data, mine);
+}
+
+/* Ownership of `mine` taken. */
+static gboolean agree(Rank *self, const char *what, GError *mine, GError **error) {
+    gboolean agreed = refit_rendezvous_agree(self->rendezvous, what, mine, error);
+
+    g_clear_error(&mine);
+    return agreed;
+}
+
+/* ---- set-up ---- */
+
+static gboolean is_rank_of(const RefitLayout *layout, guint rank) {
+    for (guint i = 0; i < refit_layout_n_ranks(layout); i++)
+        if (refit_layout_ranks(layout)[i] == rank)
+            return TRUE;
+    return FALSE;
+}
+
+static gboolean make_program(Rank *self, GError **error) {
+    const RefitProblem *problem = self->run->plan->problem;
+    const RefitCase *refit_case = problem->refit_case;
+
+    if (problem->failed[self->rank] == 0 && is_rank_of(refit_case->source, self->rank)) {
+        self->source = refit_rank_views_new(refit_case->source, self->rank, error);
+        if (self->source == NULL)
+            return FALSE;
+    }
+    for (guint d = 0; d < refit_case->n_destinations; d++)
+        if (problem->failed[self->rank] == 0 &&
+            is_rank_of(refit_case->destinations[d], self->rank)) {
+            self->destination =
+                refit_rank_views_new(refit_case->destinations[d], self->rank, error);
+            if (self->destination == NULL)
+                return FALSE;
+        }
+    self->program =
+        refit_program_new(self->run->index, self->rank, self->source, self->destination, error);
+    if (self->program == NULL || !refit_program_check(self->program, error))
+        return FALSE;
+    self->report.staging_bytes = self->program->staging_bytes;
+    return TRUE;
+}
+
+/* Launchers either number the node's GPUs by local rank, or let each process see its own only. */
+static gboolean choose_device(guint local_rank, guint n_devices, int *device_out, GError **error) {
+    if (local_rank >= n_devices && n_devices != 1) {
+        g_set_error(error, REFIT_ERROR, REFIT_ERROR_NOT_SUPPORTED,
+                    "local rank %u has no GPU: the node has %u", local_rank, n_devices);
+        return FALSE;
+    }
+    *device_out = n_devices == 1 ? 0 : (int)local_rank;
+    return TRUE;
+}
+
+static gboolean open_executor(Rank *self, int device, GError **error) {
+    const RefitGpuConfig config = {
+        .rank = self->rank,
+        .n_ranks = refit_rendezvous_world(self->rendezvous),
+        .device = device,
+        .domains = self->run->domains,
+        .peers = {.gather = gather, .check = check, .fail = fail, .user_data = self->rendezvous},
+        .timeout_s = self->run->timeout_s};
+
+    self->opened = self->gpu->open(&config, error);
+    return self->opened != NULL;
+}
+
+/* ---- weights ---- */
+
+static gboolean alloc_side(Rank *self, const RefitRankViews *views, guint64 **addresses_out,
+                           GError **error) {
+    if (views == NULL)
+        return TRUE;
+    *addresses_out = g_new0(guint64, views->n_parameters + 1);
+    for (guint p = 0; p < views->n_parameters; p++) {
+        (*addresses_out)[p] =
+            self->gpu->memory_alloc(self->opened, views->parameters[p].bytes, error);
+        if ((*addresses_out)[p] == 0) {
+            g_prefix_error(error, "no memory for %s: ", views->parameters[p].name);
+            return FALSE;
+        }
+    }
+    return TRUE;
+}
+
+/* Source parameters take the values of `run`; destination ones are overwritten with filler. */
+static gboolean write_weights(Rank *self, guint run, GError **error) {
+    const RefitRankViews *views = self->source;
+
+    for (guint p = 0; views != NULL && p < views->n_parameters; p++) {
+        g_autofree guint8 *bytes = g_malloc(views->parameters[p].bytes + 1);
+
+        cli_weights_fill(model_of(self), views, p, run, bytes);
+        if (!self->gpu->memory_upload(self->opened, self->source_at[p], bytes,
+                                      views->parameters[p].bytes, error))
+            return FALSE;
+    }
+    views = self->destination;
+    for (guint p = 0; views != NULL && p < views->n_parameters; p++) {
+        g_autofree guint8 *bytes = g_malloc(views->parameters[p].bytes + 1);
+
+        memset(bytes, CLI_WEIGHTS_FILLER, views->parameters[p].bytes);
+        if (!self->gpu->memory_upload(self->opened, self->destination_at[p], bytes,
+                                      views->parameters[p].bytes, error))
+            return FALSE;
+    }
+    return TRUE;
+}
+
+/* What has arrived, and that the source is as it was. */
+static gboolean check_side(Rank *self, const RefitRankViews *views, const guint64 *addresses,
+                           guint run, GError **error) {
+    for (guint p = 0; views != NULL && p < views->n_parameters; p++) {
+        g_autofree guint8 *bytes = g_malloc(views->parameters[p].bytes + 1);
+
+        if (!self->gpu->memory_download(self->opened, bytes, addresses[p],
+                                        views->parameters[p].bytes, error) ||
+            !cli_weights_check(model_of(self), views, p, run, bytes, error))
+            return FALSE;
+    }
+    return TRUE;
+}
+
+/* ---- runs ---- */
+
+/* Bytes that the executor counted itself, against the plan's account of this rank. */
+static gboolean check_bytes(const Rank *self, const RefitGpuResult *result, guint run,
+                            GError **error) {
+    const RefitRankAccount *account = &self->run->plan->accounts[self->rank];
+
+    for (guint link = 0; link < REFIT_N_LINKS; link++)
+        if (result->in[link] != account->in[link] || result->out[link] != account->out[link]) {
+            g_set_error(error, REFIT_ERROR, REFIT_ERROR_COVERAGE,
+                        "run %u moved %" G_GUINT64_FORMAT " bytes in and %" G_GUINT64_FORMAT
+                        " out over %s; the plan says %" G_GUINT64_FORMAT " and %" G_GUINT64_FORMAT,
+                        run + 1, result->in[link], result->out[link],
+                        refit_link_name((RefitLink)link), account->in[link], account->out[link]);
+            return FALSE;
+        }
+    return TRUE;
+}
+
+static void keep_result(Rank *self, const RefitGpuResult *result, guint run) {
+    memcpy(self->report.in, result->in, sizeof self->report.in);
+    memcpy(self->report.out, result->out, sizeof self->report.out);
+    self->report.n_groups = result->n_groups;
+    self->report.n_launches = result->n_launches;
+    self->agreed_s[run] = result->agreed_s;
+    self->duration_s[run] = result->duration_s;
+    if (result->stages != NULL)
+        memcpy(self->stages, result->stages,
+               MIN(result->n_stages, self->n_stages) * sizeof *self->stages);
+}
+
+static gboolean run_once(Rank *self, guint run, GError **error) {
+    const gboolean fresh = run == 0 || self->run->verify;
+    const guint values = self->run->verify ? run : 0;
+    RefitGpuResult result = {0};
+    GError *mine = NULL;
+
+    if (fresh)
+        (void)write_weights(self, values, &mine);
+    if (!agree(self, "weights", mine, error) ||
+        !self->gpu->run(self->opened, NULL, NULL, &result, error))
+        return FALSE;
+    mine = NULL;
+    keep_result(self, &result, run);
+    if (check_bytes(self, &result, run, &mine) && self->run->verify)
+        (void)(check_side(self, self->destination, self->destination_at, values, &mine) &&
+               check_side(self, self->source, self->source_at, values, &mine));
+    return agree(self, "result", mine, error);
+}
+
+static gboolean run_all(Rank *self, GError **error) {
+    RefitGpuParameters parameters;
+    GError *mine = NULL;
+
+    (void)(alloc_side(self, self->source, &self->source_at, &mine) &&
+           alloc_side(self, self->destination, &self->destination_at, &mine));
+    if (!agree(self, "memory", mine, error))
+        return FALSE;
+    parameters = (RefitGpuParameters){self->source_at, self->destination_at};
+    if (!self->gpu->prepare(self->opened, self->program, &parameters, error))
+        return FALSE;
+    for (guint run = 0; run < self->run->repeat; run++)
+        if (!run_once(self, run, error))
+            return FALSE;
+    return TRUE;
+}
+
+/* ---- report ---- */
+
+/* The largest of all ranks, per run; NULL on other ranks than 0. */
+static gboolean report_longest(Rank *self, const char *what, const double *mine, double **all_out,
+                               GError **error) {
+    const guint repeat = self->run->repeat;
+    g_autofree guint8 *bytes = NULL;
+
+    if (!refit_rendezvous_report(self->rendezvous, what, mine, repeat * sizeof *mine, &bytes,
+                                 error))
+        return FALSE;
+    if (bytes == NULL)
+        return TRUE;
+    *all_out = g_new0(double, repeat);
+    for (guint i = 0; i < refit_rendezvous_world(self->rendezvous) * repeat; i++)
+        (*all_out)[i % repeat] = MAX((*all_out)[i % repeat], ((double *)(gpointer)bytes)[i]);
+    return TRUE;
+}
+
+static gboolean is_idle(const RefitGpuStage *stage) {
+    return stage->end_s <= stage->start_s;
+}
+
+static void merge_stage(RefitGpuStage *into, const RefitGpuStage *stage) {
+    if (is_idle(stage))
+        return;
+    into->start_s = is_idle(into) ? stage->start_s : MIN(into->start_s, stage->start_s);
+    into->end_s = MAX(into->end_s, stage->end_s);
+    for (guint a = 0; a < REFIT_N_ACTIVITIES; a++) {
+        into->busy_s[a] = MAX(into->busy_s[a], stage->busy_s[a]);
+        into->bytes[a] += stage->bytes[a];
+    }
+}
+
+static gboolean report_all(Rank *self, CliRunReport *report, GError **error) {
+    const guint world = refit_rendezvous_world(self->rendezvous);
+    g_autofree guint8 *ranks = NULL, *stages = NULL;
+
+    report->n_ranks = world;
+    report->repeat = self->run->repeat;
+    report->n_stages = self->n_stages;
+    if (!refit_rendezvous_report(self->rendezvous, "bytes", &self->report, sizeof self->report,
+                                 &ranks, error) ||
+        !report_longest(self, "times", self->agreed_s, &report->agreed_s, error) ||
+        !report_longest(self, "times", self->duration_s, &report->duration_s, error) ||
+        !refit_rendezvous_report(self->rendezvous, "stages", self->stages,
+                                 self->n_stages * sizeof *self->stages, &stages, error))
+        return FALSE;
+    if (ranks == NULL)
+        return TRUE;
+    report->ranks = (CliRankReport *)(gpointer)g_steal_pointer(&ranks);
+    report->stages = g_new0(RefitGpuStage, self->n_stages + 1);
+    for (guint i = 0; i < world * self->n_stages; i++)
+        merge_stage(&report->stages[i % self->n_stages],
+                    &((const RefitGpuStage *)(gpointer)stages)[i]);
+    return TRUE;
+}
+
+static gboolean run_rank(Rank *self, const RefitLaunch *launch, GSocket *listener,
+                         CliRunReport *report, GError **error) {
+    const RefitRendezvousOptions options = {.rank = launch->rank,
+                                            .world = launch->world,
+                                            .address = launch->address,
+                                            .port = launch->port,
+                                            .token = launch->token,
+                                            .timeout_s = self->run->timeout_s};
+    const char *digest = self->run->plan->digest;
+    GError *mine = NULL;
+    guint n_devices = 0;
+    int device = 0;
+
+    /* Before the first thread, as probing may change the environment. */
+    self->gpu = self->run->executor->load(&n_devices, &mine);
+    self->rendezvous = refit_rendezvous_new(&options, listener, error);
+    if (self->rendezvous == NULL) {
+        g_clear_error(&mine);
+        return FALSE;
+    }
+    if (!agree(self, "executor", mine, error) ||
+        !refit_rendezvous_same(self->rendezvous, "plan", digest, strlen(digest), error))
+        return FALSE;
+    mine = NULL;
+    (void)(choose_device(launch->local_rank, n_devices, &device, &mine) &&
+           make_program(self, &mine));
+    return agree(self, "program", mine, error) && open_executor(self, device, error) &&
+           run_all(self, error) && report_all(self, report, error);
+}
+
+gboolean cli_run_rank(const CliRun *run, const RefitLaunch *launch, GSocket *listener,
+                      CliRunReport *report_out, GError **error) {
+    Rank self = {.run = run, .rank = launch->rank, .n_stages = run->plan->n_stages};
+    g_auto(CliRunReport) report = {0};
+    gboolean ok;
+
+    self.agreed_s = g_new0(double, run->repeat);
+    self.duration_s = g_new0(double, run->repeat);
+    self.stages = g_new0(RefitGpuStage, self.n_stages + 1);
+    ok = run_rank(&self, launch, listener, &report, error);
+    clear_rank(&self);
+    if (ok && launch->rank == 0) {
+        *report_out = report;
+        report = (CliRunReport){0};
+    }
+    return ok;
+}

@@ -1,0 +1,60 @@
+#pragma once
+
+/*
+ * `refit run` in parts: what all ranks know (cmd-run.c), what one rank does (cli-run-rank.c), and
+ * ranks as processes or threads of this program (cli-run-ranks.c).
+ */
+
+#include "cli-executor.h"
+#include "cli.h"
+#include "refit-launch.h"
+#include "refit-rendezvous.h"
+
+G_BEGIN_DECLS
+
+/* The same on all ranks; read only. */
+typedef struct {
+    const RefitPlan *plan;
+    const RefitProgramIndex *index;
+    const CliExecutor *executor;
+    const guint *domains; /* per rank */
+    guint repeat;
+    gboolean verify;
+    double timeout_s;
+} CliRun;
+
+/* What a rank reports about all its runs. A plain record: it is sent. */
+typedef struct {
+    guint64 in[REFIT_N_LINKS], out[REFIT_N_LINKS]; /* of each run */
+    guint64 n_groups, n_launches, staging_bytes;   /* of each run */
+} CliRankReport;
+
+/* On rank 0. */
+typedef struct {
+    guint n_ranks, repeat, n_stages;
+    CliRankReport *ranks;
+    double *agreed_s;      /* per run: until all ranks agreed, the longest of all ranks */
+    double *duration_s;    /* per run: first to last operation, the longest of all ranks */
+    RefitGpuStage *stages; /* of the last run: first start, last end, longest busy of all ranks */
+} CliRunReport;
+
+void cli_run_report_clear(CliRunReport *report);
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(CliRunReport, cli_run_report_clear)
+
+/* One rank from its joining to its leaving. `listener`: on rank 0, may be NULL. *report_out is
+ * written on rank 0 only. All ranks return the same error where they can. */
+gboolean cli_run_rank(const CliRun *run, const RefitLaunch *launch, GSocket *listener,
+                      CliRunReport *report_out, GError **error) G_GNUC_WARN_UNUSED_RESULT;
+
+/* Prints a report; on rank 0. */
+typedef void (*CliRunPrint)(const CliRun *run, const CliRunReport *report, gpointer user_data);
+
+/*
+ * All ranks of the plan on this machine. When one fails the others have a grace time to end; then
+ * they are ended. Of all that the ranks say on stderr, each line is given its rank. The error is
+ * that of the rank that failed first.
+ */
+gboolean cli_run_ranks(const CliRun *run, CliRunPrint print, gpointer user_data, GError **error)
+    G_GNUC_WARN_UNUSED_RESULT;
+
+G_END_DECLS

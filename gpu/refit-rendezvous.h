@@ -1,0 +1,110 @@
+#pragma once
+
+/*
+ * Rendezvous: how the ranks of a job meet over TCP before and beside NCCL.
+ *
+ * Rank 0 listens on one stated address; a thread of its process, the hub, serves the others. Every
+ * peer proves that it knows the job's token, which itself never crosses the network, and so does
+ * the hub. What is exchanged is small and collective: all ranks call the same functions in the same
+ * order with the same `what`, idle ranks too. Nothing waits without limit: an exchange that not all
+ * ranks reach within the time-out fails on all of them and names those absent.
+ *
+ * When a rank fails, tells so or goes away, all others learn which one and why, in the exchange
+ * that they are in or from refit_rendezvous_check(). The hub asks all ranks first, so that those
+ * which no longer answer are named as well.
+ *
+ * A rendezvous is used by one thread at a time. Texts are cut at REFIT_RENDEZVOUS_TEXT bytes.
+ * Errors are REFIT_ERROR_BACKEND when not stated otherwise, or have the code of the rank that
+ * failed.
+ */
+
+#include <gio/gio.h>
+
+G_BEGIN_DECLS
+
+#define REFIT_RENDEZVOUS_VERSION 1U
+#define REFIT_RENDEZVOUS_MAX_WORLD 65536U
+#define REFIT_RENDEZVOUS_MAX_RECORD 65536 /* bytes that a rank contributes to an exchange */
+#define REFIT_RENDEZVOUS_TEXT 1024
+#define REFIT_RENDEZVOUS_MIN_TOKEN 8U
+/* How long a failing rank and the hub wait for what the others say. */
+#define REFIT_RENDEZVOUS_GRACE_S 2.0
+
+typedef struct {
+    guint rank, world;
+    const char *address; /* of rank 0: a host name or number */
+    guint port;
+    const char *token; /* the same text on all ranks, at least REFIT_RENDEZVOUS_MIN_TOKEN bytes */
+    double timeout_s;  /* for joining and for each exchange */
+} RefitRendezvousOptions;
+
+typedef struct _RefitRendezvous RefitRendezvous;
+
+/*
+ * A socket that listens on `address` only; `port` 0: any free one. *port_out (may be NULL) takes
+ * the port. For launchers that start rank 0 later, and for tests. Free with g_object_unref.
+ */
+GSocket *refit_rendezvous_listen(const char *address, guint port, guint *port_out, GError **error)
+    G_GNUC_WARN_UNUSED_RESULT;
+
+/*
+ * Joins; returns when all ranks have. Rank 0 serves on `listener` (borrowed), or listens on its
+ * options' address when that is NULL; other ranks pass NULL and connect, trying again until the
+ * time-out, as rank 0 may start later. `options` need not outlive the call. REFIT_ERROR_INVALID for
+ * options that cannot be.
+ */
+RefitRendezvous *refit_rendezvous_new(const RefitRendezvousOptions *options, GSocket *listener,
+                                      GError **error) G_GNUC_WARN_UNUSED_RESULT;
+/* Leaves. On rank 0, waits until all others have left too, at most for the time-out, or for the
+ * grace time after a failure. */
+void refit_rendezvous_free(RefitRendezvous *rendezvous);
+G_DEFINE_AUTOPTR_CLEANUP_FUNC(RefitRendezvous, refit_rendezvous_free)
+
+guint refit_rendezvous_rank(const RefitRendezvous *rendezvous);
+guint refit_rendezvous_world(const RefitRendezvous *rendezvous);
+
+/* Returns when all ranks have called it. `what`: a few words for messages, at most 100 bytes. */
+gboolean refit_rendezvous_barrier(RefitRendezvous *rendezvous, const char *what, GError **error)
+    G_GNUC_WARN_UNUSED_RESULT;
+/* `bytes` of rank 0 replace those of all others; all state the same size. */
+gboolean refit_rendezvous_broadcast(RefitRendezvous *rendezvous, const char *what, void *bytes,
+                                    gsize size, GError **error) G_GNUC_WARN_UNUSED_RESULT;
+/* *all_out takes the records of all ranks, by rank, each of `size` bytes. Free with g_free. Bytes
+ * through rank 0: world * world * size; world * size must be below 64 MiB. */
+gboolean refit_rendezvous_gather(RefitRendezvous *rendezvous, const char *what, const void *record,
+                                 gsize size, guint8 **all_out, GError **error)
+    G_GNUC_WARN_UNUSED_RESULT;
+/* The same for rank 0 only; *all_out is NULL on other ranks. Bytes through rank 0: world * size. */
+gboolean refit_rendezvous_report(RefitRendezvous *rendezvous, const char *what, const void *record,
+                                 gsize size, guint8 **all_out, GError **error)
+    G_GNUC_WARN_UNUSED_RESULT;
+/*
+ * Like refit_rendezvous_gather() into `all` of world * size bytes, but does without those that do
+ * not come within `timeout_s` of the first: came[rank] takes 1 for each rank that has, and records
+ * of others are zero. All ranks see the same ones as absent, these themselves when they come later.
+ */
+gboolean refit_rendezvous_collect(RefitRendezvous *rendezvous, const char *what, const void *record,
+                                  gsize size, void *all, guint8 *came, double timeout_s,
+                                  GError **error) G_GNUC_WARN_UNUSED_RESULT;
+/* TRUE when `record` is the same on all ranks; else the error (REFIT_ERROR_INVALID) names the first
+ * that differs from rank 0. */
+gboolean refit_rendezvous_same(RefitRendezvous *rendezvous, const char *what, const void *record,
+                               gsize size, GError **error) G_GNUC_WARN_UNUSED_RESULT;
+/*
+ * TRUE when `mine` is NULL on all ranks; else FALSE on all of them, with the code and text of the
+ * lowest rank that has one and how many more have. An orderly end: nobody is cut off.
+ */
+gboolean refit_rendezvous_agree(RefitRendezvous *rendezvous, const char *what, const GError *mine,
+                                GError **error) G_GNUC_WARN_UNUSED_RESULT;
+
+/* FALSE when a rank has failed. Never waits. Call it every few milliseconds in long waits: a rank
+ * that does not is called silent when another fails. */
+gboolean refit_rendezvous_check(RefitRendezvous *rendezvous, GError **error)
+    G_GNUC_WARN_UNUSED_RESULT;
+/*
+ * Tells all ranks that this one has failed, waits at most twice the grace time for what the hub
+ * makes of it and returns that: the error to report. Takes ownership of `mine`.
+ */
+GError *refit_rendezvous_fail(RefitRendezvous *rendezvous, GError *mine) G_GNUC_WARN_UNUSED_RESULT;
+
+G_END_DECLS

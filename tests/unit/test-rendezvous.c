@@ -1,0 +1,801 @@
+/*
+ * The rendezvous: exchanges of all kinds, absent ranks named, what strangers and misconfigured
+ * ranks meet with, failures and deaths of ranks told to the others, and frames that are none. Ranks
+ * are threads, or processes where one must die.
+ */
+
+#include "refit-error.h"
+#include "refit-rendezvous-private.h"
+
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define TOKEN "a token of this job"
+#define SHORT_S 0.4
+#define LONG_S 20.0
+
+typedef struct _Job Job;
+typedef void (*RankFunc)(RefitRendezvous *rendezvous, guint rank, Job *job);
+
+struct _Job {
+    guint world, port;
+    GSocket *listener;
+    double timeout_s;
+    RankFunc func;
+    gpointer data;
+    GError *errors[16]; /* of joining */
+};
+
+typedef struct {
+    Job *job;
+    guint rank;
+} Rank;
+
+static RefitRendezvousOptions options_of(const Job *job, guint rank) {
+    return (RefitRendezvousOptions){.rank = rank,
+                                    .world = job->world,
+                                    .address = "127.0.0.1",
+                                    .port = job->port,
+                                    .token = TOKEN,
+                                    .timeout_s = job->timeout_s};
+}
+
+static gpointer run_rank(gpointer data) {
+    Rank *rank = data;
+    Job *job = rank->job;
+    RefitRendezvousOptions options = options_of(job, rank->rank);
+    g_autoptr(RefitRendezvous) rendezvous = refit_rendezvous_new(
+        &options, rank->rank == 0 ? job->listener : NULL, &job->errors[rank->rank]);
+
+    if (rendezvous != NULL && job->func != NULL)
+        job->func(rendezvous, rank->rank, job);
+    return NULL;
+}
+
+static void init_job(Job *job, guint world, double timeout_s, RankFunc func) {
+    g_autoptr(GError) error = NULL;
+
+    *job = (Job){.world = world, .timeout_s = timeout_s, .func = func};
+    job->listener = refit_rendezvous_listen("127.0.0.1", 0, &job->port, &error);
+    g_assert_no_error(error);
+    g_assert_cmpuint(job->port, >, 0);
+}
+
+static void clear_job(Job *job) {
+    g_clear_object(&job->listener);
+    for (guint rank = 0; rank < G_N_ELEMENTS(job->errors); rank++)
+        g_clear_error(&job->errors[rank]);
+}
+
+/* Ranks [first, first + n) as threads. */
+static void run_ranks(Job *job, guint first, guint n) {
+    GThread *threads[16];
+    Rank ranks[16];
+
+    g_assert_cmpuint(n, <=, G_N_ELEMENTS(threads));
+    for (guint i = 0; i < n; i++) {
+        ranks[i] = (Rank){job, first + i};
+        threads[i] = g_thread_new("rank", run_rank, &ranks[i]);
+    }
+    for (guint i = 0; i < n; i++)
+        g_thread_join(threads[i]);
+}
+
+static void run_all(guint world, RankFunc func, gpointer data) {
+    Job job;
+
+    init_job(&job, world, LONG_S, func);
+    job.data = data;
+    run_ranks(&job, 0, world);
+    for (guint rank = 0; rank < world; rank++)
+        g_assert_no_error(job.errors[rank]);
+    clear_job(&job);
+}
+
+static void assert_says(const GError *error, const char *text) {
+    g_assert_nonnull(error);
+    g_assert_true(error->domain == REFIT_ERROR);
+    if (strstr(error->message, text) == NULL)
+        g_error("\"%s\" does not say \"%s\"", error->message, text);
+}
+
+/* ---- exchanges ---- */
+
+static void exchange_everything(RefitRendezvous *rendezvous, guint rank, Job *job) {
+    g_autoptr(GError) error = NULL;
+
+    g_assert_cmpuint(refit_rendezvous_rank(rendezvous), ==, rank);
+    g_assert_cmpuint(refit_rendezvous_world(rendezvous), ==, job->world);
+    for (guint round = 0; round < 3; round++) {
+        guint64 record[2] = {rank * 1000 + round, ~(guint64)rank};
+        guint8 id[128];
+        g_autofree guint8 *all = NULL;
+
+        memset(id, rank == 0 ? (int)(7 + round) : 0xEE, sizeof id);
+        g_assert_true(refit_rendezvous_broadcast(rendezvous, "id", id, sizeof id, &error));
+        for (guint i = 0; i < sizeof id; i++)
+            g_assert_cmpuint(id[i], ==, 7 + round);
+        g_assert_true(
+            refit_rendezvous_gather(rendezvous, "sizes", record, sizeof record, &all, &error));
+        for (guint other = 0; other < job->world; other++) {
+            guint64 theirs[2];
+
+            memcpy(theirs, all + other * sizeof theirs, sizeof theirs);
+            g_assert_cmpuint(theirs[0], ==, other * 1000 + round);
+            g_assert_cmpuint(theirs[1], ==, ~(guint64)other);
+        }
+        g_clear_pointer(&all, g_free);
+        g_assert_true(
+            refit_rendezvous_report(rendezvous, "times", record, sizeof record, &all, &error));
+        g_assert_true((all != NULL) == (rank == 0));
+        for (guint other = 0; all != NULL && other < job->world; other++)
+            g_assert_cmpuint(((const guint64 *)(gpointer)all)[2 * other], ==, other * 1000 + round);
+        g_assert_true(refit_rendezvous_same(rendezvous, "digest", "0123", 4, &error));
+        g_assert_true(refit_rendezvous_agree(rendezvous, "ready", NULL, &error));
+        g_assert_true(refit_rendezvous_barrier(rendezvous, "go", &error));
+        g_assert_true(refit_rendezvous_check(rendezvous, &error));
+    }
+    g_assert_no_error(error);
+}
+
+static void all_ranks_see_all_records(void) {
+    run_all(8, exchange_everything, NULL);
+}
+
+static void one_rank_meets_itself(void) {
+    run_all(1, exchange_everything, NULL);
+}
+
+static void differ(RefitRendezvous *rendezvous, guint rank, Job *job) {
+    g_autoptr(GError) error = NULL;
+    char digest[8] = "same";
+
+    (void)job;
+    if (rank >= 2)
+        digest[0] = 'l';
+    g_assert_false(refit_rendezvous_same(rendezvous, "plan digest", digest, sizeof digest, &error));
+    assert_says(error, "rank 2 has another plan digest than rank 0");
+    g_clear_error(&error);
+    g_assert_true(refit_rendezvous_barrier(rendezvous, "afterwards", &error)); /* still there */
+    g_assert_no_error(error);
+}
+
+static void records_that_differ_name_the_first(void) {
+    run_all(4, differ, NULL);
+}
+
+static void disagree(RefitRendezvous *rendezvous, guint rank, Job *job) {
+    g_autoptr(GError) error = NULL, mine = NULL;
+
+    (void)job;
+    if (rank == 1 || rank == 3)
+        mine = g_error_new(REFIT_ERROR, REFIT_ERROR_LIMIT, "no room for %u", rank);
+    g_assert_false(refit_rendezvous_agree(rendezvous, "prepare", mine, &error));
+    g_assert_error(error, REFIT_ERROR, REFIT_ERROR_LIMIT);
+    assert_says(error, "rank 1: no room for 1; 1 more failed");
+    g_clear_error(&error);
+    g_assert_true(refit_rendezvous_agree(rendezvous, "again", NULL, &error));
+    g_assert_no_error(error);
+}
+
+static void errors_are_agreed_upon(void) {
+    run_all(4, disagree, NULL);
+}
+
+static void stray(RefitRendezvous *rendezvous, guint rank, Job *job) {
+    g_autoptr(GError) error = NULL;
+
+    (void)job;
+    g_assert_false(refit_rendezvous_barrier(rendezvous, rank == 2 ? "unpack" : "pack", &error));
+    assert_says(error, "\"unpack\"");
+    assert_says(error, "\"pack\"");
+    assert_says(error, "rank 2");
+    g_clear_error(&error); /* and stays so */
+    g_assert_false(refit_rendezvous_barrier(rendezvous, "pack", &error));
+    assert_says(error, "\"unpack\"");
+}
+
+static void ranks_at_different_places_are_told(void) {
+    run_all(3, stray, NULL);
+}
+
+static void wrong_size(RefitRendezvous *rendezvous, guint rank, Job *job) {
+    g_autoptr(GError) error = NULL;
+    guint8 bytes[16] = {0};
+
+    (void)job;
+    g_assert_false(refit_rendezvous_broadcast(rendezvous, "id", bytes, rank == 1 ? 8 : 16, &error));
+    assert_says(error, "is at \"id\"");
+}
+
+static void sizes_must_be_equal(void) {
+    run_all(2, wrong_size, NULL);
+}
+
+/* ---- absent ranks ---- */
+
+static void ranks_that_never_start_are_named(void) {
+    Job job;
+
+    init_job(&job, 8, SHORT_S, NULL);
+    run_ranks(&job, 0, 3);
+    for (guint rank = 0; rank < 3; rank++)
+        assert_says(job.errors[rank], "ranks 3-7 of 8 did not join within 0.4 s");
+    clear_job(&job);
+}
+
+static void without_rank_0_others_say_where_they_looked(void) {
+    Job job;
+    g_autofree char *place = NULL;
+
+    init_job(&job, 4, SHORT_S, NULL);
+    g_clear_object(&job.listener); /* nobody listens */
+    run_ranks(&job, 2, 1);
+    place = g_strdup_printf("rank 2 cannot reach rank 0 at 127.0.0.1:%u within 0.4 s", job.port);
+    assert_says(job.errors[2], place);
+    clear_job(&job);
+}
+
+static void stay_away(RefitRendezvous *rendezvous, guint rank, Job *job) {
+    g_autoptr(GError) error = NULL;
+
+    if (rank == 2) {
+        while (refit_rendezvous_check(rendezvous, &error))
+            g_usleep(1000);
+        assert_says(error, "rank 2 of 4 did not come to \"prepare\"");
+        return;
+    }
+    (void)job;
+    g_assert_false(refit_rendezvous_barrier(rendezvous, "prepare", &error));
+    assert_says(error, "rank 2 of 4 did not come to \"prepare\" within 0.4 s");
+}
+
+static void absent_from_an_exchange_is_named(void) {
+    Job job;
+
+    init_job(&job, 4, SHORT_S, stay_away);
+    run_ranks(&job, 0, 4);
+    clear_job(&job);
+}
+
+static void collect(RefitRendezvous *rendezvous, guint rank, Job *job) {
+    g_autoptr(GError) error = NULL;
+    guint32 all[3], mine = rank + 10;
+    guint8 came[3];
+
+    if (rank == 1)
+        g_usleep(500 * 1000);
+    (void)job;
+    for (guint round = 0; round < 2; round++) { /* rank 1 is late for both, and catches up */
+        g_assert_true(refit_rendezvous_collect(rendezvous, "report", &mine, sizeof mine, all, came,
+                                               0.1, &error));
+        g_assert_true(memcmp(came, "\1\0\1", 3) == 0);
+        g_assert_cmpuint(all[0], ==, 10);
+        g_assert_cmpuint(all[1], ==, 0);
+        g_assert_cmpuint(all[2], ==, 12);
+    }
+    g_assert_true(refit_rendezvous_collect(rendezvous, "report", &mine, sizeof mine, all, came,
+                                           LONG_S, &error));
+    g_assert_true(memcmp(came, "\1\1\1", 3) == 0);
+    g_assert_cmpuint(all[1], ==, 11);
+    g_assert_no_error(error);
+}
+
+static void collections_do_without_the_late(void) {
+    run_all(3, collect, NULL);
+}
+
+/* ---- strangers and wrong ranks ---- */
+
+/* What a second process with these options gets while rank 0 of a job of two waits. */
+static void assert_refused(const RefitRendezvousOptions *wrong, const char *why,
+                           const char *remembered) {
+    Job job;
+    Rank rank = {&job, 0};
+    RefitRendezvousOptions options = *wrong;
+    GThread *thread;
+    g_autoptr(GError) error = NULL;
+
+    init_job(&job, 2, SHORT_S, NULL);
+    thread = g_thread_new("rank", run_rank, &rank);
+    options.address = "127.0.0.1";
+    options.port = job.port;
+    options.timeout_s = LONG_S;
+    g_assert_null(refit_rendezvous_new(&options, NULL, &error));
+    assert_says(error, why);
+    g_thread_join(thread);
+    assert_says(job.errors[0], "rank 1 of 2 did not join");
+    assert_says(job.errors[0], remembered);
+    clear_job(&job);
+}
+
+static void another_token_is_refused(void) {
+    const RefitRendezvousOptions options = {
+        .rank = 1, .world = 2, .token = "a token of another job"};
+
+    assert_refused(&options, "refuses rank 1 with another token",
+                   "refused: rank 1 with another token from 127.0.0.1");
+}
+
+static void another_world_is_refused(void) {
+    const RefitRendezvousOptions options = {.rank = 1, .world = 3, .token = TOKEN};
+
+    assert_refused(&options, "refuses rank 1 of 3 ranks instead of 2", "rank 1 of 3 ranks");
+}
+
+static void a_rank_beyond_the_world_is_refused(void) {
+    const RefitRendezvousOptions options = {.rank = 2, .world = 3, .token = TOKEN};
+
+    assert_refused(&options, "refuses rank 2 of 3", "refused: rank 2");
+}
+
+static void be_joined_twice(RefitRendezvous *rendezvous, guint rank, Job *job) {
+    g_autoptr(GError) error = NULL;
+
+    if (rank == 0) {
+        RefitRendezvousOptions options = options_of(job, 1);
+
+        g_assert_null(refit_rendezvous_new(&options, NULL, &error));
+        assert_says(error, "refuses a second rank 1");
+        g_clear_error(&error);
+    }
+    g_assert_true(refit_rendezvous_barrier(rendezvous, "afterwards", &error));
+    g_assert_no_error(error);
+}
+
+static void a_second_copy_of_a_rank_is_refused(void) {
+    run_all(2, be_joined_twice, NULL);
+}
+
+/* A connection to the hub of `job` that sends `bytes`. */
+static GSocket *intrude(const Job *job, const void *bytes, gsize size) {
+    g_autoptr(GSocketAddress) address =
+        g_inet_socket_address_new_from_string("127.0.0.1", job->port);
+    g_autoptr(GError) error = NULL;
+    GSocket *socket =
+        g_socket_new(G_SOCKET_FAMILY_IPV4, G_SOCKET_TYPE_STREAM, G_SOCKET_PROTOCOL_TCP, &error);
+
+    g_assert_no_error(error);
+    g_assert_true(g_socket_connect(socket, address, NULL, &error));
+    if (size > 0)
+        g_assert_cmpint(g_socket_send(socket, bytes, size, NULL, &error), ==, (gssize)size);
+    g_assert_no_error(error);
+    return socket;
+}
+
+/* Everything the hub says until it closes the connection. */
+static GByteArray *read_all(GSocket *socket) {
+    GByteArray *all = g_byte_array_new();
+    char chunk[256];
+    gssize n;
+
+    g_socket_set_timeout(socket, 10);
+    while ((n = g_socket_receive(socket, chunk, sizeof chunk, NULL, NULL)) > 0)
+        g_byte_array_append(all, (const guint8 *)chunk, (guint)n);
+    return all;
+}
+
+static void strangers_do_not_keep_ranks_from_meeting(void) {
+    static const char http[] = "GET / HTTP/1.1\r\nHost: rank0\r\n\r\n";
+    static const guint8 large[] = {0xFF, 0xFF, 0xFF, 0xFF, REFIT_FRAME_HELLO};
+    static const guint8 early[] = {0, 0, 0, 0, REFIT_FRAME_BYE};
+    static const guint8 zeros[64] = {0};
+    GSocket *sockets[6];
+    Job job;
+
+    init_job(&job, 4, LONG_S, exchange_everything);
+    sockets[0] = intrude(&job, http, sizeof http - 1);
+    sockets[1] = intrude(&job, large, sizeof large);
+    sockets[2] = intrude(&job, early, sizeof early);
+    sockets[3] = intrude(&job, zeros, sizeof zeros);
+    sockets[4] = intrude(&job, "\0", 1); /* and never the rest */
+    sockets[5] = intrude(&job, NULL, 0);
+    run_ranks(&job, 0, 4);
+    for (guint rank = 0; rank < 4; rank++)
+        g_assert_no_error(job.errors[rank]);
+    for (guint i = 0; i < G_N_ELEMENTS(sockets); i++)
+        g_object_unref(sockets[i]);
+    clear_job(&job);
+}
+
+static void a_crowd_of_strangers_is_bounded(void) {
+    enum { CROWD = 200 };
+    GSocket *sockets[CROWD];
+    Job job;
+
+    init_job(&job, 2, LONG_S, exchange_everything);
+    for (guint i = 0; i < CROWD; i++)
+        sockets[i] = intrude(&job, NULL, 0);
+    run_ranks(&job, 0, 2);
+    g_assert_no_error(job.errors[0]);
+    g_assert_no_error(job.errors[1]);
+    for (guint i = 0; i < CROWD; i++)
+        g_object_unref(sockets[i]);
+    clear_job(&job);
+}
+
+static void another_version_is_told(void) {
+    Job job;
+    Rank rank = {&job, 0};
+    GThread *thread;
+    g_autoptr(GByteArray) frame = g_byte_array_new(), reply = NULL;
+    g_autoptr(GSocket) socket = NULL;
+    g_autofree char *text = NULL;
+
+    init_job(&job, 2, SHORT_S, NULL);
+    refit_body_put_u32(frame, 12);
+    g_byte_array_append(frame, (const guint8 *)"\2refit-rv\0\0\0\7", 13);
+    socket = intrude(&job, frame->data, frame->len);
+    thread = g_thread_new("rank", run_rank, &rank);
+    reply = read_all(socket);
+    /* The challenge, then the refusal. */
+    g_assert_cmpuint(reply->len, >, 49 + 5 + 6);
+    g_assert_cmpuint(reply->data[49 + 4], ==, REFIT_FRAME_REFUSE);
+    text = g_strndup((const char *)reply->data + 49 + 5 + 6, reply->len - 49 - 5 - 6);
+    g_assert_cmpstr(text, ==, "version 7 of the protocol instead of 1");
+    g_thread_join(thread);
+    assert_says(job.errors[0], "refused: version 7");
+    clear_job(&job);
+}
+
+/* A server at the port that is no hub. */
+static gpointer serve_nonsense(gpointer data) {
+    GSocket *listener = data;
+    g_autoptr(GSocket) socket = g_socket_accept(listener, NULL, NULL);
+
+    g_assert_nonnull(socket);
+    (void)g_socket_send(socket, "SSH-2.0-OpenSSH_9.2\r\n", 21, NULL, NULL);
+    g_usleep(200 * 1000);
+    return NULL;
+}
+
+static void another_server_at_the_port_is_recognised(void) {
+    Job job;
+    GThread *thread;
+
+    init_job(&job, 2, LONG_S, NULL);
+    thread = g_thread_new("server", serve_nonsense, job.listener);
+    run_ranks(&job, 1, 1);
+    assert_says(job.errors[1], "is no rank 0 of a refit job");
+    g_thread_join(thread);
+    clear_job(&job);
+}
+
+/* A hub that does not know the token, and accepts everybody. */
+static gpointer serve_falsely(gpointer data) {
+    GSocket *listener = data;
+    g_autoptr(GSocket) socket = g_socket_accept(listener, NULL, NULL);
+    g_autoptr(GByteArray) out = g_byte_array_new();
+    guint8 zeros[32] = {0};
+    char hello[256];
+
+    refit_body_put_u32(out, 12 + 32);
+    g_byte_array_append(out, (const guint8 *)"\1refit-rv\0\0\0\1", 13);
+    g_byte_array_append(out, zeros, 32);
+    (void)g_socket_send(socket, (const char *)out->data, out->len, NULL, NULL);
+    (void)g_socket_receive(socket, hello, sizeof hello, NULL, NULL);
+    g_byte_array_set_size(out, 0);
+    refit_body_put_u32(out, 32);
+    g_byte_array_append(out, (const guint8 *)"\3", 1);
+    g_byte_array_append(out, zeros, 32);
+    (void)g_socket_send(socket, (const char *)out->data, out->len, NULL, NULL);
+    g_usleep(200 * 1000);
+    return NULL;
+}
+
+static void a_hub_without_the_token_is_recognised(void) {
+    Job job;
+    GThread *thread;
+
+    init_job(&job, 2, LONG_S, NULL);
+    thread = g_thread_new("server", serve_falsely, job.listener);
+    run_ranks(&job, 1, 1);
+    assert_says(job.errors[1], "is no rank 0 of a refit job");
+    g_thread_join(thread);
+    clear_job(&job);
+}
+
+/* Rank 1 of `job`, which proves the token by hand and then sends `bytes`. */
+static void join_and_send(const Job *job, const char *bytes, gsize size) {
+    g_autoptr(GSocket) socket = intrude(job, NULL, 0);
+    g_autoptr(GByteArray) hello = g_byte_array_new();
+    RefitProofInput input = {.token = TOKEN, .world = job->world, .rank = 1};
+    guint8 proof[REFIT_PROOF_BYTES];
+    char challenge[49], welcome[37];
+    const char type = REFIT_FRAME_HELLO;
+
+    g_assert_cmpint(g_socket_receive(socket, challenge, sizeof challenge, NULL, NULL), ==, 49);
+    memcpy(input.hub_nonce, challenge + 17, REFIT_NONCE_BYTES);
+    refit_proof_make(&input, FALSE, proof);
+    refit_body_put_u32(hello, 12 + 8 + REFIT_NONCE_BYTES + REFIT_PROOF_BYTES);
+    g_byte_array_append(hello, (const guint8 *)&type, 1);
+    refit_body_put_greeting(hello);
+    refit_body_put_u32(hello, input.world);
+    refit_body_put_u32(hello, input.rank);
+    g_byte_array_append(hello, input.peer_nonce, REFIT_NONCE_BYTES);
+    g_byte_array_append(hello, proof, sizeof proof);
+    g_socket_send(socket, (const char *)hello->data, hello->len, NULL, NULL);
+    g_assert_cmpint(g_socket_receive(socket, welcome, sizeof welcome, NULL, NULL), ==, 37);
+    g_assert_cmpint(welcome[4], ==, REFIT_FRAME_WELCOME);
+    g_socket_send(socket, bytes, size, NULL, NULL);
+    g_byte_array_unref(read_all(socket)); /* until the hub hangs up */
+}
+
+static void members_that_send_nonsense_end_the_job_by_name(void) {
+    static const struct {
+        const char *bytes;
+        gsize size;
+    } rows[] = {
+        {"\xFF\xFF\xFF\xFF\5", 5},                         /* too long */
+        {"\0\0\0\0\x63", 5},                               /* of no type */
+        {"\0\0\0\0\6", 5},                                 /* what only the hub sends */
+        {"\0\0\0\0\5", 5},                                 /* an exchange of nothing */
+        {"\0\0\0\0\7", 5},                                 /* a failure without a text */
+        {"\0\0\0\16\5\0\0\0\0\0\0\0\x63\0\0\0\0\0\0", 19}, /* an unknown operation */
+        {"\0\0\0\16\5\0\0\0\7\0\0\0\1\0\0\0\0\0\0", 19},   /* of the future */
+    };
+
+    for (guint i = 0; i < G_N_ELEMENTS(rows); i++) {
+        Job job;
+        Rank rank = {&job, 0};
+        GThread *thread;
+
+        init_job(&job, 2, LONG_S, NULL);
+        thread = g_thread_new("rank", run_rank, &rank);
+        join_and_send(&job, rows[i].bytes, rows[i].size);
+        g_thread_join(thread);
+        assert_says(job.errors[0], "rank 1: it sent what is no message of the rendezvous");
+        clear_job(&job);
+    }
+}
+
+/* ---- failures ---- */
+
+static void one_fails(RefitRendezvous *rendezvous, guint rank, Job *job) {
+    g_autoptr(GError) error = NULL;
+
+    (void)job;
+    if (rank == 2) {
+        error = refit_rendezvous_fail(rendezvous,
+                                      g_error_new(REFIT_ERROR, REFIT_ERROR_LIMIT, "out of memory"));
+    } else if (rank == 1) { /* computes */
+        while (refit_rendezvous_check(rendezvous, &error))
+            g_usleep(1000);
+    } else { /* waits */
+        g_assert_false(refit_rendezvous_barrier(rendezvous, "run", &error));
+    }
+    g_assert_error(error, REFIT_ERROR, REFIT_ERROR_LIMIT);
+    g_assert_cmpstr(error->message, ==, "rank 2: out of memory");
+}
+
+static void a_failure_reaches_all_ranks(void) {
+    for (guint i = 0; i < 50; i++) /* question and verdict arrive together or apart */
+        run_all(4, one_fails, NULL);
+}
+
+static void one_is_silent(RefitRendezvous *rendezvous, guint rank, Job *job) {
+    g_autoptr(GError) error = NULL;
+
+    if (rank == 1) { /* stuck, until after the verdict */
+        while (!g_atomic_int_get((gint *)job->data))
+            g_usleep(1000);
+        g_assert_false(refit_rendezvous_check(rendezvous, &error));
+    } else if (rank == 2) {
+        error = refit_rendezvous_fail(
+            rendezvous, g_error_new(REFIT_ERROR, REFIT_ERROR_BACKEND, "waited for rank 3"));
+        g_atomic_int_set((gint *)job->data, 1);
+    } else {
+        g_assert_false(refit_rendezvous_barrier(rendezvous, "run", &error));
+    }
+    assert_says(error, "rank 2: waited for rank 3; no answer from rank 1 within ");
+}
+
+static void a_silent_rank_is_named(void) {
+    gint done = 0;
+
+    run_all(4, one_is_silent, &done);
+}
+
+static void leave_early(RefitRendezvous *rendezvous, guint rank, Job *job) {
+    g_autoptr(GError) error = NULL;
+
+    (void)job;
+    if (rank == 1)
+        return;
+    g_assert_false(refit_rendezvous_barrier(rendezvous, "run", &error));
+    assert_says(error, "rank 1 left before \"run\"");
+}
+
+static void leaving_early_is_no_hang(void) {
+    run_all(3, leave_early, NULL);
+}
+
+/* A rank as a process that joins and dies without a word. */
+static pid_t fork_dying_rank(const Job *job, guint rank) {
+    pid_t child = fork();
+
+    if (child == 0) {
+        RefitRendezvousOptions options = options_of(job, rank);
+        RefitRendezvous *rendezvous =
+            refit_rendezvous_new(&options, rank == 0 ? job->listener : NULL, NULL);
+
+        _exit(rendezvous != NULL ? 0 : 1);
+    }
+    g_assert_cmpint(child, >, 0);
+    return child;
+}
+
+static void reap(pid_t child) {
+    int status;
+
+    g_assert_cmpint(waitpid(child, &status, 0), ==, child);
+    g_assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+static void outlive_2(RefitRendezvous *rendezvous, guint rank, Job *job) {
+    g_autoptr(GError) error = NULL;
+
+    (void)rank;
+    (void)job;
+    g_assert_false(refit_rendezvous_barrier(rendezvous, "run", &error));
+    g_assert_cmpstr(error->message, ==, "rank 2 ended without a word");
+}
+
+static void a_dead_rank_is_named(void) {
+    Job job;
+    pid_t child;
+
+    init_job(&job, 3, LONG_S, outlive_2);
+    child = fork_dying_rank(&job, 2);
+    run_ranks(&job, 0, 2);
+    reap(child);
+    clear_job(&job);
+}
+
+static void outlive_0(RefitRendezvous *rendezvous, guint rank, Job *job) {
+    g_autoptr(GError) error = NULL;
+
+    (void)rank;
+    (void)job;
+    g_assert_false(refit_rendezvous_barrier(rendezvous, "run", &error));
+    assert_says(error, "rank 0 at 127.0.0.1:");
+    assert_says(error, "ended without a word");
+}
+
+static void the_death_of_rank_0_is_noticed(void) {
+    Job job;
+    pid_t child;
+
+    init_job(&job, 3, LONG_S, outlive_0);
+    child = fork_dying_rank(&job, 0);
+    run_ranks(&job, 1, 2);
+    for (guint rank = 1; rank < 3; rank++)
+        if (job.errors[rank] != NULL) /* it may have died before that one's joining ended */
+            assert_says(job.errors[rank], "ended without a word");
+    reap(child);
+    clear_job(&job);
+}
+
+/* ---- options and pieces ---- */
+
+static void impossible_options_are_refused(void) {
+    static const struct {
+        RefitRendezvousOptions options;
+        const char *why;
+    } rows[] = {
+        {{0, 0, "127.0.0.1", 1, TOKEN, 1}, "a job of 0 ranks"},
+        {{0, 70000, "127.0.0.1", 1, TOKEN, 1}, "a job of 70000 ranks"},
+        {{4, 4, "127.0.0.1", 1, TOKEN, 1}, "rank 4 of 4"},
+        {{1, 4, "127.0.0.1", 0, TOKEN, 1}, "port 0"},
+        {{1, 4, "127.0.0.1", 65536, TOKEN, 1}, "port 65536"},
+        {{1, 4, "127.0.0.1", 1, "short", 1}, "a token of 5 bytes"},
+        {{1, 4, "127.0.0.1", 1, TOKEN, 0}, "a time-out of 0 s"},
+        {{0, 4, "0.0.0.0", 0, TOKEN, 1}, "all addresses of the machine"},
+        {{0, 4, "::", 0, TOKEN, 1}, "all addresses of the machine"},
+        {{0, 4, "127.0.0.1", 65536, TOKEN, 1}, "port 65536"},
+        {{0, 4, "192.0.2.1", 0, TOKEN, 1}, "cannot listen on 192.0.2.1"},
+    };
+
+    for (guint i = 0; i < G_N_ELEMENTS(rows); i++) {
+        g_autoptr(GError) error = NULL;
+
+        g_assert_null(refit_rendezvous_new(&rows[i].options, NULL, &error));
+        assert_says(error, rows[i].why);
+    }
+}
+
+static void ranks_are_listed_in_ranges(void) {
+    guint8 member[64] = {0};
+    g_autofree char *none = refit_ranks_to_string(member, 64);
+    g_autofree char *some = NULL, *many = NULL;
+
+    member[3] = member[7] = member[8] = member[9] = member[63] = 1;
+    some = refit_ranks_to_string(member, 64);
+    memset(member, 0, sizeof member);
+    for (guint i = 0; i < 64; i += 4)
+        member[i] = member[i + 1] = 1;
+    many = refit_ranks_to_string(member, 64);
+    g_assert_cmpstr(none, ==, "");
+    g_assert_cmpstr(some, ==, "3, 7-9, 63");
+    g_assert_cmpstr(many, ==, "0-1, 4-5, 8-9, 12-13, 16-17, 20-21, 24-25, 28-29 and 16 more");
+}
+
+static void bodies_are_read_within_their_bounds(void) {
+    g_autoptr(GByteArray) body = g_byte_array_new();
+    RefitBodyReader reader;
+    g_autofree char *text = NULL;
+    g_autoptr(GError) error = g_error_new(REFIT_ERROR, REFIT_ERROR_LIMIT, "a\nb\x80");
+    g_autoptr(GError) back = NULL;
+
+    refit_body_put_u32(body, 0x01020304);
+    refit_body_put_text(body, "caf\303\251", 4); /* never half a character */
+    refit_body_put_error(body, error);
+    reader = (RefitBodyReader){.at = body->data, .left = body->len};
+    g_assert_cmpuint(body->data[0], ==, 1);
+    g_assert_cmpuint(refit_body_get_u32(&reader), ==, 0x01020304);
+    text = refit_body_get_text(&reader);
+    g_assert_cmpstr(text, ==, "caf");
+    back = refit_body_get_error(&reader);
+    g_assert_error(back, REFIT_ERROR, REFIT_ERROR_LIMIT);
+    g_assert_cmpstr(back->message, ==, "a b\357\277\275");
+    g_assert_cmpuint(reader.left, ==, 0);
+    g_assert_false(reader.failed);
+    for (gsize cut = 0; cut < body->len; cut++) { /* every shorter one fails, and stays failed */
+        g_autofree guint8 *part = g_memdup2(body->data, cut + 1);
+        g_autofree char *cut_text = NULL;
+        g_autoptr(GError) cut_error = NULL;
+
+        reader = (RefitBodyReader){.at = part, .left = cut};
+        (void)refit_body_get_u32(&reader);
+        cut_text = refit_body_get_text(&reader);
+        cut_error = refit_body_get_error(&reader);
+        g_assert_null(cut_error);
+        g_assert_true(reader.failed);
+    }
+}
+
+int main(int argc, char **argv) {
+    g_test_init(&argc, &argv, NULL);
+    g_test_add_func("/rendezvous/all-ranks-see-all-records", all_ranks_see_all_records);
+    g_test_add_func("/rendezvous/one-rank-meets-itself", one_rank_meets_itself);
+    g_test_add_func("/rendezvous/records-that-differ-name-the-first",
+                    records_that_differ_name_the_first);
+    g_test_add_func("/rendezvous/errors-are-agreed-upon", errors_are_agreed_upon);
+    g_test_add_func("/rendezvous/ranks-at-different-places-are-told",
+                    ranks_at_different_places_are_told);
+    g_test_add_func("/rendezvous/sizes-must-be-equal", sizes_must_be_equal);
+    g_test_add_func("/rendezvous/ranks-that-never-start-are-named",
+                    ranks_that_never_start_are_named);
+    g_test_add_func("/rendezvous/without-rank-0-others-say-where-they-looked",
+                    without_rank_0_others_say_where_they_looked);
+    g_test_add_func("/rendezvous/absent-from-an-exchange-is-named",
+                    absent_from_an_exchange_is_named);
+    g_test_add_func("/rendezvous/collections-do-without-the-late", collections_do_without_the_late);
+    g_test_add_func("/rendezvous/another-token-is-refused", another_token_is_refused);
+    g_test_add_func("/rendezvous/another-world-is-refused", another_world_is_refused);
+    g_test_add_func("/rendezvous/a-rank-beyond-the-world-is-refused",
+                    a_rank_beyond_the_world_is_refused);
+    g_test_add_func("/rendezvous/a-second-copy-of-a-rank-is-refused",
+                    a_second_copy_of_a_rank_is_refused);
+    g_test_add_func("/rendezvous/strangers-do-not-keep-ranks-from-meeting",
+                    strangers_do_not_keep_ranks_from_meeting);
+    g_test_add_func("/rendezvous/a-crowd-of-strangers-is-bounded", a_crowd_of_strangers_is_bounded);
+    g_test_add_func("/rendezvous/another-version-is-told", another_version_is_told);
+    g_test_add_func("/rendezvous/another-server-at-the-port-is-recognised",
+                    another_server_at_the_port_is_recognised);
+    g_test_add_func("/rendezvous/a-hub-without-the-token-is-recognised",
+                    a_hub_without_the_token_is_recognised);
+    g_test_add_func("/rendezvous/members-that-send-nonsense-end-the-job-by-name",
+                    members_that_send_nonsense_end_the_job_by_name);
+    g_test_add_func("/rendezvous/a-failure-reaches-all-ranks", a_failure_reaches_all_ranks);
+    g_test_add_func("/rendezvous/a-silent-rank-is-named", a_silent_rank_is_named);
+    g_test_add_func("/rendezvous/leaving-early-is-no-hang", leaving_early_is_no_hang);
+    g_test_add_func("/rendezvous/a-dead-rank-is-named", a_dead_rank_is_named);
+    g_test_add_func("/rendezvous/the-death-of-rank-0-is-noticed", the_death_of_rank_0_is_noticed);
+    g_test_add_func("/rendezvous/impossible-options-are-refused", impossible_options_are_refused);
+    g_test_add_func("/rendezvous/ranks-are-listed-in-ranges", ranks_are_listed_in_ranges);
+    g_test_add_func("/rendezvous/bodies-are-read-within-their-bounds",
+                    bodies_are_read_within_their_bounds);
+    return g_test_run();
+}
