@@ -7,12 +7,11 @@
 
 #include "refit-bound.h"
 
-#include <string.h>
+#include "refit-cover.h"
 
 /* Ranks, or domains, that alone hold some bytes that must leave them. */
 typedef struct {
-    guint n;
-    const guint *members; /* ascending; borrowed, or owned by Limits.domain_lists */
+    RefitRankSet ranks; /* or domains; members borrowed, or owned by Limits.domain_lists */
     guint64 bytes;
 } HolderSet;
 
@@ -37,23 +36,8 @@ typedef struct {
     guint64 network_bytes;
 } Limits;
 
-static guint holder_set_hash(gconstpointer key) {
-    const HolderSet *set = key;
-    guint hash = set->n;
-    for (guint i = 0; i < set->n; i++)
-        hash = (hash ^ set->members[i]) * 0x9e3779b1u;
-    return hash;
-}
-
-static gboolean holder_set_equal(gconstpointer a, gconstpointer b) {
-    const HolderSet *left = a, *right = b;
-    return left->n == right->n &&
-           (left->members == right->members ||
-            memcmp(left->members, right->members, left->n * sizeof *left->members) == 0);
-}
-
 static HolderSets new_sets(void) {
-    return (HolderSets){g_hash_table_new(holder_set_hash, holder_set_equal),
+    return (HolderSets){g_hash_table_new(refit_rank_set_hash, refit_rank_set_equal),
                         g_ptr_array_new_with_free_func(g_free)};
 }
 
@@ -65,15 +49,15 @@ static void clear_sets(HolderSets *sets) {
 /* `owner`: NULL when `members` outlives the sets, else it keeps the copy that a new set needs. */
 static void add_to_set(HolderSets *sets, const guint *members, guint n, guint64 bytes,
                        GPtrArray *owner) {
-    HolderSet key = {n, members, bytes};
+    HolderSet key = {{n, members}, bytes};
     HolderSet *set = g_hash_table_lookup(sets->known, &key);
     if (set != NULL) {
         set->bytes += bytes;
         return;
     }
     if (owner != NULL) {
-        key.members = g_memdup2(members, n * sizeof *members);
-        g_ptr_array_add(owner, (gpointer)key.members);
+        key.ranks.members = g_memdup2(members, n * sizeof *members);
+        g_ptr_array_add(owner, (gpointer)key.ranks.members);
     }
     set = g_memdup2(&key, sizeof key);
     g_ptr_array_add(sets->order, set);
@@ -152,13 +136,14 @@ static double egress(const Limits *limits) {
     for (guint i = 0; i < limits->domains.order->len; i++) {
         const HolderSet *set = g_ptr_array_index(limits->domains.order, i);
         guint n_gpus = 0;
-        for (guint d = 0; d < set->n; d++)
-            n_gpus += domain_size(topology, set->members[d]);
+        for (guint d = 0; d < set->ranks.n; d++)
+            n_gpus += domain_size(topology, set->ranks.members[d]);
         least = MAX(least, seconds(set->bytes, n_gpus * nic));
     }
     for (guint i = 0; i < limits->ranks.order->len; i++) {
         const HolderSet *set = g_ptr_array_index(limits->ranks.order, i);
-        least = MAX(least, seconds(set->bytes, set->n * (nic + topology->nvlink_bandwidth.value)));
+        least = MAX(least,
+                    seconds(set->bytes, set->ranks.n * (nic + topology->nvlink_bandwidth.value)));
     }
     return least;
 }

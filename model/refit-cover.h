@@ -2,7 +2,7 @@
 
 /*
  * Two questions about sets of ranks that hold the same bytes: the fewest ranks that can serve all
- * of them, and the least that the busiest rank must send. Internal to the counting of demand.
+ * of them, and the least that the busiest rank must send. Internal to what is counted of a problem.
  */
 
 #include "refit-geometry.h"
@@ -13,6 +13,8 @@ typedef struct {
     guint n;
     const guint *members; /* ascending; at least one */
 } RefitRankSet;
+guint refit_rank_set_hash(gconstpointer set);
+gboolean refit_rank_set_equal(gconstpointer a, gconstpointer b);
 
 /*
  * Fewest ranks with one in every set; 0 for no sets. Finding it is hard in general, so the search

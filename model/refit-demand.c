@@ -12,8 +12,6 @@
 
 #include "refit-cover.h"
 
-#include <string.h>
-
 /* Steps that a search for the fewest senders of one rank may take. */
 #define SEARCH_BUDGET 2000
 
@@ -34,22 +32,6 @@ typedef struct {
     guint8 *sole;       /* per position: alone holds something that another needs */
     guint *rail_stamp, *node_stamp, *domain_stamp, *need_stamp; /* last cell met */
 } Count;
-
-static guint hash_set(gconstpointer key) {
-    const RefitRankSet *set = key;
-    guint hash = set->n;
-
-    for (guint i = 0; i < set->n; i++)
-        hash = (hash ^ set->members[i]) * 0x9e3779b1u;
-    return hash;
-}
-
-static gboolean equal_sets(gconstpointer a, gconstpointer b) {
-    const RefitRankSet *left = a, *right = b;
-
-    return left->n == right->n &&
-           memcmp(left->members, right->members, left->n * sizeof(guint)) == 0;
-}
 
 /* Number of a set of holders; those of cells outlive the count. */
 static guint number_set(Count *count, const guint *members, guint n) {
@@ -300,7 +282,7 @@ RefitDemand *refit_demand_new(const RefitProblem *problem, GError **error) {
     demand->n_domains = refit_topology_n_domains(topology);
     demand->domain_in_bytes = g_new0(guint64, demand->n_domains);
     g_autofree guint *position_of = g_new0(guint, n_ranks);
-    g_autoptr(GHashTable) known = g_hash_table_new(hash_set, equal_sets);
+    g_autoptr(GHashTable) known = g_hash_table_new(refit_rank_set_hash, refit_rank_set_equal);
     g_autoptr(GPtrArray) sets = g_ptr_array_new_with_free_func(g_free);
     g_autoptr(GArray) serves = g_array_new(FALSE, FALSE, sizeof(guint64));
     g_autoptr(GArray) pairs = g_array_new(FALSE, FALSE, sizeof(guint64));

@@ -5,7 +5,8 @@
  * repeated over all others. Fused parameters (qkv, gate and up, packed inputs of state-space
  * layers) are cut per part, so a logical tensor keeps an even cut of its own or of each of its
  * segments; KV heads fewer than ranks are held by several ranks each; a vocabulary is padded.
- * Experts in MXFP4 are cut between blocks: whole blocks each, the last ranks fewer.
+ * Experts in MXFP4 are cut between blocks: whole blocks each, the last ranks fewer. What ranks add
+ * to sums that they then add up lies on the first of them, zeros on the others.
  *
  * Cost: a hash lookup per tensor; a mesh is built once per stage and kind of cut.
  */
@@ -20,7 +21,7 @@
 /* ---- table of the shardings made so far ---- */
 
 typedef struct {
-    guint64 words[8 + 2 * REFIT_MAX_PACKED];
+    guint64 words[9 + 2 * REFIT_MAX_PACKED];
 } Key;
 
 static guint key_hash(gconstpointer data) {
@@ -143,6 +144,7 @@ typedef struct {
     RefitListedCut listed; /* owns the lists of the placement */
     guint64 *sizes;        /* owns the sizes of the placement */
     guint64 padded;        /* extent of dim 0 with padding, or 0 */
+    gboolean first_only;   /* only the first of the neighbours holds it */
 } Cut;
 
 static void cut_clear(Cut *cut) {
@@ -183,10 +185,9 @@ static gboolean cut_vocabulary(const RefitTensor *tensor, const RefitSize *size,
                          size->name, size->value, rows, padded, padded);
         return FALSE;
     }
-    if (tensor->n_dims > 0 && size->value > 1) {
+    if (tensor->n_dims > 0 && size->value > 1)
         cut->placement.kind = REFIT_PLACEMENT_SHARD;
-        cut->padded = padded != rows ? padded : 0;
-    }
+    cut->padded = padded != rows ? padded : 0;
     return TRUE;
 }
 
@@ -237,8 +238,9 @@ static gboolean cut_tensor(const RefitEngine *engine, const RefitTensor *tensor,
     }
     if (how == REFIT_CUT_QUERY || how == REFIT_CUT_KV)
         how = REFIT_CUT_ROWS;
-    if (tensor->role == REFIT_ROLE_MTP_PROJ) /* a plain linear layer in these engines */
-        how = REFIT_CUT_NONE;
+    if (tensor->role == REFIT_ROLE_MTP_PROJ && !g_str_has_prefix(tensor->name, engine->mtp_cut))
+        how = REFIT_CUT_NONE; /* a plain linear layer */
+    cut->first_only = tensor->role == REFIT_ROLE_EXPERT_DOWN_BIAS;
     if (engine->blocks > 0 && how != REFIT_CUT_NONE && cut->parts > 1 &&
         refit_layout_is_expert(tensor))
         return cut_blocks(engine, tensor, how, cut, error);
@@ -277,10 +279,11 @@ static Key key_of(const RefitEngine *engine, const RefitTensor *tensor, guint st
     if (cut->placement.split == REFIT_SPLIT_LISTS) {
         words[7] = tensor->n_packed;
         for (guint i = 0; i < tensor->n_packed; i++) {
-            words[8 + 2 * i] = tensor->packed[i].extent;
-            words[9 + 2 * i] = tensor->packed[i].units;
+            words[9 + 2 * i] = tensor->packed[i].extent;
+            words[10 + 2 * i] = tensor->packed[i].units;
         }
     }
+    words[8] = cut->first_only ? 1 : 0;
     return key;
 }
 
@@ -291,23 +294,12 @@ static gboolean add_neighbours(const RefitEngine *engine, RefitSharding *shardin
     guint n_ranks = refit_layout_n_ranks(engine->layout) / engine->pp.value;
     guint run = cut->parts * cut->repeat;
     RefitAxis axes[] = {{.size = n_ranks / run, .stride = run},
-                        {.size = cut->parts, .stride = cut->repeat, .placement = cut->placement},
+                        {.size = cut->first_only ? 1 : cut->parts,
+                         .stride = cut->repeat,
+                         .placement = cut->placement},
                         {.size = cut->repeat, .stride = 1}};
 
     return refit_engine_add(engine, sharding, stage, 0, axes, G_N_ELEMENTS(axes), error);
-}
-
-static gboolean check_expert(const RefitEngine *engine, const RefitTensor *tensor, GError **error) {
-    guint n_experts = engine->slots->n_experts;
-
-    if (tensor->expert == REFIT_NO_EXPERT ? tensor->n_dims > 0 && tensor->shape[0] == n_experts
-                                          : (guint)tensor->expert < n_experts)
-        return TRUE;
-    refit_node_error(engine->ep.place, REFIT_ERROR_INVALID, error,
-                     "%s does not fit the model's %u routed experts; give all layers as many, or "
-                     "cut experts over tp",
-                     tensor->name, n_experts);
-    return FALSE;
 }
 
 static RefitSharding *build(const RefitEngine *engine, const RefitTensor *tensor, guint stage,
@@ -316,7 +308,10 @@ static RefitSharding *build(const RefitEngine *engine, const RefitTensor *tensor
     guint last = engine->pp.value - 1;
 
     if (engine->slots != NULL && refit_layout_is_expert(tensor)) {
-        if (!refit_engine_add_expert(engine, tensor, stage, &cut->placement, sharding, error))
+        RefitAxis within = {.size = cut->first_only ? 1 : engine->expert_tp.value,
+                            .stride = 1,
+                            .placement = cut->placement};
+        if (!refit_engine_add_expert(engine, tensor, stage, &within, sharding, error))
             return NULL;
         return g_steal_pointer(&sharding);
     }
@@ -342,7 +337,7 @@ static const RefitSharding *place(const RefitEngine *engine, const RefitTensor *
     g_auto(Cut) cut = {0};
 
     if ((engine->slots != NULL && refit_layout_is_expert(tensor) &&
-         !check_expert(engine, tensor, error)) ||
+         !refit_layout_check_expert(tensor, &engine->ep, engine->slots->n_experts, error)) ||
         !cut_tensor(engine, tensor, &cut, error))
         return NULL;
     Key key = key_of(engine, tensor, stage, &cut);

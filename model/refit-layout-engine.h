@@ -36,6 +36,7 @@ typedef struct {
     /* How many ranks share a tensor; `place` and `name` are for messages. */
     RefitSize attention, dense, shared, embedding, head;
     RefitSize ep, expert_tp; /* with ep > 1, ep * expert_tp is the width */
+    const char *mtp_cut;     /* beginning of names of MTP projections that are cut over rows */
 
     /* Routed experts. */
     guint redundant;
@@ -63,11 +64,11 @@ RefitSize refit_engine_size(const char *name, guint value, const RefitSize *of);
 /* Checks what is said about experts and fills slots; requires ep > 1. */
 gboolean refit_engine_place_experts(RefitEngine *engine, GError **error) G_GNUC_WARN_UNUSED_RESULT;
 /*
- * Adds to `sharding` who holds `tensor`, an expert or all of them stacked, on `stage`. `cut` is
+ * Adds to `sharding` who holds `tensor`, an expert or all of them stacked, on `stage`. `within` is
  * what the expert_tp ranks of a slot do. Requires slots.
  */
 gboolean refit_engine_add_expert(const RefitEngine *engine, const RefitTensor *tensor, guint stage,
-                                 const RefitPlacement *cut, RefitSharding *sharding, GError **error)
+                                 const RefitAxis *within, RefitSharding *sharding, GError **error)
     G_GNUC_WARN_UNUSED_RESULT;
 /* Adds a part, base and strides counted in the order of the stage's ranks. */
 gboolean refit_engine_add(const RefitEngine *engine, RefitSharding *sharding, guint stage,

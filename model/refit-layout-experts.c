@@ -205,15 +205,14 @@ static gboolean add_turn(const RefitEngine *engine, RefitSharding *sharding, gui
 }
 
 gboolean refit_engine_add_expert(const RefitEngine *engine, const RefitTensor *tensor, guint stage,
-                                 const RefitPlacement *cut, RefitSharding *sharding,
-                                 GError **error) {
+                                 const RefitAxis *within, RefitSharding *sharding, GError **error) {
     const RefitExpertSlots *slots = engine->slots;
     guint tp = engine->expert_tp.value;
     guint copies = refit_layout_n_ranks(engine->layout) / engine->pp.value / engine->width;
     RefitAxis axes[] = {
         {.size = copies, .stride = engine->width},
         {.size = slots->n_ranks, .stride = tp, .placement = {.kind = REFIT_PLACEMENT_SHARD}},
-        {.size = tp, .stride = 1, .placement = *cut}};
+        *within};
     gboolean any = TRUE;
 
     if (tensor->expert != REFIT_NO_EXPERT) {

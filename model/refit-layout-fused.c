@@ -239,14 +239,20 @@ static gboolean count_blocks(const RefitFusedRule *rule, const RefitModel *model
             continue;
         if (i == 0)
             n_blocks = rows / block;
-        if (rows % block == 0 && rows / block == n_blocks && n_blocks <= MAX_ROWS / rule->n_parts)
+        if (n_blocks > MAX_ROWS / rule->n_parts) {
+            refit_node_error(rule->node, REFIT_ERROR_INVALID, error,
+                             "tensor %s is in %" G_GUINT64_FORMAT
+                             " blocks, above the limit of %u; use larger blocks",
+                             tensor->name, n_blocks, MAX_ROWS / rule->n_parts);
+            return FALSE;
+        }
+        if (rows % block == 0 && rows / block == n_blocks)
             continue;
         refit_node_error(rule->node, REFIT_ERROR_INVALID, error,
                          "tensor %s has %" G_GUINT64_FORMAT
                          " rows, which are not %" G_GUINT64_FORMAT " blocks of %" G_GUINT64_FORMAT
-                         " rows (at most %u); state blocks that "
-                         "divide every part into the same number",
-                         tensor->name, rows, n_blocks, block, MAX_ROWS / rule->n_parts);
+                         " rows; state blocks that divide every part into the same number",
+                         tensor->name, rows, n_blocks, block);
         return FALSE;
     }
     *n_blocks_out = n_blocks;

@@ -220,6 +220,9 @@ static gboolean find_part(const M2n *self, const RefitTensor *tensor, Part *part
     *part = (Part){.stage = stage_of(self, tensor), .kind = PART_WHOLE};
     if (n_dims < 2)
         return TRUE;
+    if (is_expert && has_ep &&
+        !refit_layout_check_expert(tensor, &self->ep, self->n_experts, error))
+        return FALSE;
     if (is_expert && has_ep && tensor->expert != REFIT_NO_EXPERT) {
         part->kind = PART_EP_INDEX;
         part->value = (guint)((guint64)tensor->expert / (self->n_experts / self->ep.value));
@@ -227,7 +230,7 @@ static gboolean find_part(const M2n *self, const RefitTensor *tensor, Part *part
     }
     if (is_expert && has_ep) {
         part->kind = PART_EP;
-        return check_even(tensor, &self->ep, 0, error);
+        return TRUE;
     }
     if (dim < 0 || (is_expert && self->is_train) || self->tp.value == 1)
         return TRUE;

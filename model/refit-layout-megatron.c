@@ -39,6 +39,7 @@ typedef struct {
     guint stage_world, edp;
     guint *stages;               /* of the decoder layers */
     guint64 query_rows, kv_rows; /* per KV head, 0 without such attention */
+    guint64 n_experts;           /* in each layer that has some */
     gboolean has_mtp, mtp_has_embedding, mtp_has_head;
     const RefitSharding **made; /* [stage][group][kind] */
 } Megatron;
@@ -175,23 +176,32 @@ static const RefitSharding *place_fused(const Megatron *m, const RefitTensor *te
     return share_listed(m, stage * m->stage_world, axes, 2, &cut, error);
 }
 
-/* A second stage that works on the tensor and keeps its own copy, or the stage itself. */
-static guint copy_stage(const Megatron *m, const RefitTensor *tensor, guint stage) {
-    guint last = m->pipeline.pp.value - 1;
+/*
+ * On its own stage, on the last one where a tied embedding serves as head, and with MTP layers that
+ * have none of their own.
+ */
+static gboolean add_copies(const Megatron *m, const RefitTensor *tensor, guint stage,
+                           const RefitAxis *axes, RefitSharding *sharding, GError **error) {
+    gboolean is_embedding = tensor->role == REFIT_ROLE_EMBEDDING;
+    gboolean is_tied = is_embedding && refit_model_tied_embeddings(m->model);
+    gboolean has_own = is_embedding ? m->mtp_has_embedding : m->mtp_has_head;
+    guint last = m->pipeline.pp.value - 1, mtp = m->mtp_stage.value;
+    guint stages[3] = {stage}, n = 1;
 
-    if (tensor->mtp)
-        return stage;
-    if (tensor->role == REFIT_ROLE_EMBEDDING && refit_model_tied_embeddings(m->model))
-        return last;
-    if (m->has_mtp &&
-        !(tensor->role == REFIT_ROLE_EMBEDDING ? m->mtp_has_embedding : m->mtp_has_head))
-        return m->mtp_stage.value;
-    return stage;
+    if (!tensor->mtp && is_tied && last != stage)
+        stages[n++] = last;
+    if (!tensor->mtp && m->has_mtp && !has_own && mtp != stage && mtp != stages[n - 1])
+        stages[n++] = mtp;
+    for (guint i = 0; i < n; i++) {
+        if (!refit_layout_add_part(m->layout, sharding, stages[i] * m->stage_world, axes, 2, error))
+            return FALSE;
+    }
+    return TRUE;
 }
 
 static const RefitSharding *place_vocabulary(const Megatron *m, const RefitTensor *tensor,
                                              guint stage, GError **error) {
-    guint tp = m->tp[VOCABULARY].value, copy = copy_stage(m, tensor, stage);
+    guint tp = m->tp[VOCABULARY].value;
     guint64 rows = tensor->n_dims > 0 ? tensor->shape[0] : 0, granule = (guint64)m->granule * tp;
     g_autoptr(RefitSharding) sharding = refit_sharding_new();
     RefitAxis axes[] = {{.size = m->stage_world / tp, .stride = tp}, {.size = tp, .stride = 1}};
@@ -201,9 +211,7 @@ static const RefitSharding *place_vocabulary(const Megatron *m, const RefitTenso
         if (rows % granule != 0)
             refit_sharding_set_padded(sharding, 0, (rows / granule + 1) * granule);
     }
-    if (!refit_layout_add_part(m->layout, sharding, stage * m->stage_world, axes, 2, error) ||
-        (copy != stage &&
-         !refit_layout_add_part(m->layout, sharding, copy * m->stage_world, axes, 2, error)))
+    if (!add_copies(m, tensor, stage, axes, sharding, error))
         return NULL;
     return refit_layout_share(m->layout, g_steal_pointer(&sharding));
 }
@@ -226,8 +234,10 @@ static const RefitSharding *place_expert(const Megatron *m, const RefitTensor *t
                         {.size = ep, .stride = etp, .placement = {REFIT_PLACEMENT_SHARD, .dim = 0}},
                         {.size = etp, .stride = 1}};
 
+    if (ep > 1 && !refit_layout_check_expert(tensor, &m->ep, m->n_experts, error))
+        return NULL;
     if (tensor->expert != REFIT_NO_EXPERT) {
-        guint index = (guint)tensor->expert / (refit_model_n_experts(m->model) / ep);
+        guint index = ep > 1 ? (guint)tensor->expert / (guint)(m->n_experts / ep) : 0;
         axes[1].size = 1;
         base += index * etp;
         group = GROUP_EXPERTS + index;
@@ -402,10 +412,11 @@ static void describe(const Megatron *m) {
     refit_layout_set_summary(m->layout, g_string_free(text, FALSE));
 }
 
-/* What the model's tensors say about its attention and its MTP layers. */
+/* What the model's tensors say about its attention, its experts and its MTP layers. */
 static void inspect(Megatron *m) {
     guint kv_heads = refit_model_n_kv_heads(m->model);
 
+    m->n_experts = refit_layout_count_experts(m->model);
     for (guint i = 0; i < refit_model_n_tensors(m->model); i++) {
         const RefitTensor *tensor = refit_model_tensor(m->model, i);
 

@@ -140,6 +140,9 @@ guint64 refit_layout_count_experts(const RefitModel *model);
  */
 gboolean refit_layout_check_experts(const RefitModel *model, const RefitSize *ep, gboolean even,
                                     GError **error) G_GNUC_WARN_UNUSED_RESULT;
+/* Checks that `tensor`, of an expert or of all, is of `n_experts` ones: all layers have as many. */
+gboolean refit_layout_check_expert(const RefitTensor *tensor, const RefitSize *ep,
+                                   guint64 n_experts, GError **error) G_GNUC_WARN_UNUSED_RESULT;
 /* Checks that the KV heads divide by `tp` or `tp` by the KV heads; TRUE when they are unknown. */
 gboolean refit_layout_check_kv_heads(const RefitModel *model, const RefitSize *tp, GError **error)
     G_GNUC_WARN_UNUSED_RESULT;

@@ -141,6 +141,7 @@ static gboolean solve(RefitEngine *engine, Words *words, GError **error) {
 
     engine->width = tp->value;
     engine->even_experts = TRUE;
+    engine->mtp_cut = "mtp.layers."; /* of families that have them in layers of an MTP module */
     if (!solve_copies(engine, words, error) || !solve_ep(engine, words, error))
         return FALSE;
     if (words->moe_dense_tp.value != 1 && words->moe_dense_tp.value != tp->value) {

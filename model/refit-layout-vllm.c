@@ -29,22 +29,24 @@ static const char *const keys[] = {
 
 typedef struct {
     RefitSize dp;
-    RefitNode *ep, *moe_tp_across_dp, *sequence_parallel_moe;
+    RefitNode *expert_placement, *ep, *moe_tp_across_dp, *sequence_parallel_moe;
     gboolean across_dp, sequence_parallel;
 } Words;
 
 static gboolean read_words(RefitEngine *engine, Words *words, GError **error) {
     static const char *const placements[] = {"linear", "round_robin", NULL};
-    RefitNode *node = engine->node, *placement = refit_node_get(node, "expert_placement");
+    RefitNode *node = engine->node;
     guint chosen = 0;
 
-    *words = (Words){.ep = refit_node_get(node, "ep"),
+    *words = (Words){.expert_placement = refit_node_get(node, "expert_placement"),
+                     .ep = refit_node_get(node, "ep"),
                      .moe_tp_across_dp = refit_node_get(node, "moe_tp_across_dp"),
                      .sequence_parallel_moe = refit_node_get(node, "sequence_parallel_moe")};
     if (!refit_layout_read_size(node, "dp", 1, &words->dp, error) ||
         !refit_node_get_bool(node, "moe_tp_across_dp", &words->across_dp, error) ||
         !refit_node_get_bool(node, "sequence_parallel_moe", &words->sequence_parallel, error) ||
-        (placement != NULL && !refit_node_choice(placement, placements, &chosen, error)))
+        (words->expert_placement != NULL &&
+         !refit_node_choice(words->expert_placement, placements, &chosen, error)))
         return FALSE;
     engine->round_robin = chosen == 1;
     return refit_node_finish(node, error);
@@ -88,6 +90,11 @@ static gboolean solve_ep(RefitEngine *engine, const Words *words, GError **error
                          "sequence_parallel_moe goes with ep; set ep, or leave this out");
         return FALSE;
     }
+    if (engine->ep.value == 1 && engine->round_robin) {
+        refit_node_error(words->expert_placement, REFIT_ERROR_INVALID, error,
+                         "experts are not spread over ranks; set ep, or leave this out");
+        return FALSE;
+    }
     return TRUE;
 }
 
@@ -103,6 +110,7 @@ static gboolean generate(RefitLayout *layout, RefitNode *node, GError **error) {
         return FALSE;
     guint dp = words.dp.value;
     engine.spared_stages = 1;
+    engine.mtp_cut = "mtp."; /* of families whose MTP layers are a module of their own */
     engine.width = tp->value * dp;
     if (!solve_ep(&engine, &words, error))
         return FALSE;

@@ -4,7 +4,7 @@
  * A generator assigns a sharding to each of tens of thousands of tensors, but only a few hundred
  * differ. Shardings live in one hash table; the generators keep a table of those already made, so
  * that the usual tensor costs an array lookup and no mesh is built twice. What two generators need
- * (the tensor-parallel cut of a role, meshes by strides, parallel sizes and their checks) is here.
+ * (the tensor-parallel cut of a role, meshes by strides) is here too.
  */
 
 #include "refit-layout-private.h"
@@ -185,12 +185,11 @@ const RefitFused *refit_layout_fused(const RefitLayout *layout, guint index) {
 }
 
 void refit_layout_add_fused(RefitLayout *layout, const RefitFused *fused) {
-    RefitFused copy = *fused;
-
-    copy.name = g_strdup(fused->name);
-    copy.members = g_memdup2(fused->members, fused->n_members * sizeof(guint));
-    copy.rows = g_memdup2(fused->rows, fused->n_rows * sizeof(RefitFusedRows));
-    g_array_append_val(layout->fused, copy);
+    g_array_append_vals(layout->fused, fused, 1);
+    RefitFused *copy = &g_array_index(layout->fused, RefitFused, layout->fused->len - 1);
+    copy->name = g_strdup(fused->name);
+    copy->members = g_memdup2(fused->members, fused->n_members * sizeof(guint));
+    copy->rows = g_memdup2(fused->rows, fused->n_rows * sizeof(RefitFusedRows));
 }
 
 /* ---- reading a side ---- */
@@ -488,104 +487,4 @@ const RefitSharding *refit_layout_share_part(RefitLayout *layout, guint base, co
     if (!refit_layout_add_part(layout, sharding, base, axes, n_axes, error))
         return NULL;
     return refit_layout_share(layout, g_steal_pointer(&sharding));
-}
-
-/* ---- parallel sizes ---- */
-
-gboolean refit_layout_read_size(RefitNode *node, const char *name, guint value, RefitSize *size_out,
-                                GError **error) {
-    RefitNode *place = refit_node_get(node, name);
-    guint64 number = value;
-
-    if (place != NULL && !refit_node_uint(place, 1, G_MAXUINT32, &number, error))
-        return FALSE;
-    *size_out = (RefitSize){.name = name,
-                            .value = (guint)number,
-                            .stated = place != NULL,
-                            .place = place != NULL ? place : node};
-    return TRUE;
-}
-
-gboolean refit_layout_solve_dp(const RefitLayout *layout, RefitNode *node, const RefitSize *sizes,
-                               guint n_sizes, RefitSize *dp, GError **error) {
-    g_autoptr(GString) text = g_string_new(NULL);
-    guint64 product = 1; /* divides n_ranks, so the next factor cannot overflow it */
-
-    for (guint i = 0; i < n_sizes; i++) {
-        g_string_append_printf(text, "%s%s %u", i > 0 ? " * " : "", sizes[i].name, sizes[i].value);
-        product *= sizes[i].value;
-        if (layout->n_ranks % product != 0) {
-            refit_node_error(sizes[i].place, REFIT_ERROR_INVALID, error,
-                             "%s does not divide the %u GPUs; choose sizes whose product does",
-                             text->str, layout->n_ranks);
-            return FALSE;
-        }
-    }
-    guint derived = (guint)(layout->n_ranks / product);
-    if (dp->stated && dp->value != derived) {
-        refit_node_error(dp->place, REFIT_ERROR_INVALID, error,
-                         "%s * %s %u is not the %u GPUs; leave %s out or write %u", text->str,
-                         dp->name, dp->value, layout->n_ranks, dp->name, derived);
-        return FALSE;
-    }
-    *dp = (RefitSize){.name = dp->name,
-                      .value = derived,
-                      .stated = dp->stated,
-                      .place = dp->stated ? dp->place : node};
-    return TRUE;
-}
-
-gboolean refit_layout_check_heads(const RefitModel *model, const RefitSize *tp, GError **error) {
-    guint heads = refit_model_n_heads(model);
-
-    if (heads % tp->value == 0)
-        return TRUE;
-    refit_node_error(tp->place, REFIT_ERROR_INVALID, error,
-                     "%s %u does not divide the model's %u attention heads; use a divisor of %u",
-                     tp->name, tp->value, heads, heads);
-    return FALSE;
-}
-
-gboolean refit_layout_check_kv_heads(const RefitModel *model, const RefitSize *tp, GError **error) {
-    guint heads = refit_model_n_kv_heads(model);
-
-    if (heads % tp->value == 0 || tp->value % heads == 0)
-        return TRUE;
-    refit_node_error(tp->place, REFIT_ERROR_INVALID, error,
-                     "%s %u and the model's %u KV heads do not divide each other; use a divisor "
-                     "or a multiple of %u",
-                     tp->name, tp->value, heads, heads);
-    return FALSE;
-}
-
-guint64 refit_layout_count_experts(const RefitModel *model) {
-    guint64 experts = refit_model_n_experts(model);
-
-    for (guint i = 0; i < refit_model_n_tensors(model) && experts == 0; i++) {
-        const RefitTensor *tensor = refit_model_tensor(model, i);
-        if (refit_layout_is_expert(tensor) && tensor->n_dims > 0)
-            experts = tensor->shape[0];
-    }
-    return experts;
-}
-
-gboolean refit_layout_check_experts(const RefitModel *model, const RefitSize *ep, gboolean even,
-                                    GError **error) {
-    if (ep->value == 1)
-        return TRUE;
-    guint64 experts = refit_layout_count_experts(model);
-    if (experts == 0) {
-        refit_node_error(ep->place, REFIT_ERROR_INVALID, error,
-                         "%s %u, but model %s has no routed experts; leave %s out", ep->name,
-                         ep->value, refit_model_name(model), ep->name);
-        return FALSE;
-    }
-    if (even && experts % ep->value != 0) {
-        refit_node_error(ep->place, REFIT_ERROR_INVALID, error,
-                         "%s %u does not divide the model's %" G_GUINT64_FORMAT
-                         " routed experts; use a divisor of %" G_GUINT64_FORMAT,
-                         ep->name, ep->value, experts, experts);
-        return FALSE;
-    }
-    return TRUE;
 }

@@ -229,7 +229,8 @@ gboolean refit_quantization_read(RefitNode *root, RefitForm form, RefitQuantizat
             return TRUE;
         }
         refit_node_error(root, REFIT_ERROR_INVALID, error,
-                         "the model has no FP8 form; say which linear layers it quantizes, as in "
+                         "the model has no FP8 form; say in a refit.model/1 file which linear "
+                         "layers it quantizes, as in "
                          "fp8: {style: fp8_block, linears: [attention, dense, expert]}, or use "
                          "another dtype");
         return FALSE;

@@ -280,7 +280,8 @@ static gboolean check_total(const char *path, const json_t *root, const RefitHea
         return refuse(path, error,
                       "metadata.total_size: states %" G_GUINT64_FORMAT
                       " bytes, but the tensors of the files have %" G_GUINT64_FORMAT
-                      "; a file is not the one the index was written for",
+                      "; a file is not the one the index was written for, or the index is wrong: "
+                      "then take total_size out of it",
                       wanted, total);
     }
     return TRUE;

@@ -99,6 +99,13 @@ static gboolean kind_of_text(const char *path, RefitModelFile *kind, json_t **ro
 
 static gboolean find_kind(const char *path, RefitModelFile *kind, json_t **root_out,
                           GError **error) {
+    if (g_file_test(path, G_FILE_TEST_IS_DIR)) {
+        g_set_error(error, REFIT_ERROR, REFIT_ERROR_PARSE,
+                    "%s: is a folder; name a file in it, such as " CONFIG
+                    " or model.safetensors.index.json",
+                    path);
+        return FALSE;
+    }
     if (g_str_has_suffix(path, ".safetensors")) {
         *kind = REFIT_MODEL_FILE_SAFETENSORS;
         return TRUE;

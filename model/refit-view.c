@@ -16,12 +16,14 @@
 
 /* ---- names ---- */
 
+/* A layout that a program has made is of no framework: each tensor is a parameter of its own. */
 static const RefitFramework *find_framework(const RefitLayout *layout) {
+    static const RefitFramework none = {.packings = NULL};
     const RefitFramework *const *frameworks = refit_frameworks();
 
     while (*frameworks != NULL && !g_str_equal((*frameworks)->name, refit_layout_framework(layout)))
         frameworks++;
-    return *frameworks;
+    return *frameworks != NULL ? *frameworks : &none;
 }
 
 /* `pattern` with the last word of a name at '*' and `number`, when not NULL, at '#'. */
@@ -320,7 +322,6 @@ RefitRankViews *refit_rank_views_new(const RefitLayout *layout, guint rank, GErr
     g_autoptr(GArray) views = g_array_new(FALSE, FALSE, sizeof(RefitView));
     g_autofree guint *fused_of = index_fused(layout);
 
-    g_return_val_if_fail(builder.framework != NULL, NULL);
     g_array_set_clear_func(parameters, clear_parameter);
     g_array_set_clear_func(views, clear_view);
     builder.by_name = by_name;

@@ -45,6 +45,10 @@ void refit_yaml_node_attach(RefitNode *node);
 void refit_yaml_key_error(const RefitNode *node, RefitError code, GError **error,
                           const char *format, ...) G_GNUC_PRINTF(4, 5);
 
+/* As refit_node_require; `value` is what to write when the key is missing, or NULL. */
+RefitNode *refit_yaml_require(RefitNode *node, const char *key, const char *value, GError **error)
+    G_GNUC_WARN_UNUSED_RESULT;
+
 /* A plain scalar that says null. */
 gboolean refit_yaml_is_null(const RefitNode *node);
 

@@ -258,7 +258,7 @@ gboolean refit_node_get_string(RefitNode *node, const char *key, char **value, G
 }
 
 gboolean refit_node_check_schema(RefitNode *root, const char *schema, GError **error) {
-    RefitNode *node = refit_node_require(root, "schema", error);
+    RefitNode *node = refit_yaml_require(root, "schema", schema, error);
     const char *text;
 
     if (node == NULL || !refit_node_string(node, &text, error)) {

@@ -187,7 +187,7 @@ char *refit_node_resolve(const RefitNode *node, const char *path) {
 }
 
 /* A key like the missing one is probably it, misspelt; keys that were asked for are not. */
-static void report_missing(RefitNode *node, const char *key, GError **error) {
+static void report_missing(RefitNode *node, const char *key, const char *value, GError **error) {
     g_autofree const char **spare = g_new0(const char *, node->children->len + 1);
     guint n_spare = 0;
 
@@ -199,7 +199,10 @@ static void report_missing(RefitNode *node, const char *key, GError **error) {
     }
     const char *nearest = refit_nearest_name(key, spare);
     if (nearest == NULL) {
-        refit_node_error(node, REFIT_ERROR_INVALID, error, "the key \"%s\" is missing", key);
+        g_autofree char *hint =
+            value != NULL ? g_strdup_printf("; write %s: %s", key, value) : g_strdup("");
+        refit_node_error(node, REFIT_ERROR_INVALID, error, "the key \"%s\" is missing%s", key,
+                         hint);
         return;
     }
     const RefitNode *other = g_hash_table_lookup(node->by_key, nearest);
@@ -211,15 +214,19 @@ static void report_missing(RefitNode *node, const char *key, GError **error) {
                      where);
 }
 
-RefitNode *refit_node_require(RefitNode *node, const char *key, GError **error) {
+RefitNode *refit_yaml_require(RefitNode *node, const char *key, const char *value, GError **error) {
     if (!refit_node_expect(node, REFIT_NODE_MAPPING, error)) {
         return NULL;
     }
     RefitNode *child = refit_node_get(node, key);
     if (child == NULL) {
-        report_missing(node, key, error);
+        report_missing(node, key, value, error);
     }
     return child;
+}
+
+RefitNode *refit_node_require(RefitNode *node, const char *key, GError **error) {
+    return refit_yaml_require(node, key, NULL, error);
 }
 
 void refit_node_consume_all(RefitNode *node) {

@@ -188,6 +188,17 @@ static guint index_in_dim(const ElementTensor *tensor, guint element, guint dim)
     return element % (guint)tensor->shape[dim];
 }
 
+/* Per index below `n`: whether it is on the line. */
+static guint8 *marks_of(const ElementLine *line, guint64 n) {
+    guint8 *marks = g_new0(guint8, MAX(n, 1));
+
+    for (guint i = 0; i < line->n; i++) {
+        if (line->index[i] != ELEMENT_GAP)
+            marks[line->index[i]] = 1;
+    }
+    return marks;
+}
+
 /* Elements whose indices are all on the lines; takes the lines. */
 static void add_record(ElementOracle *oracle, guint tensor_index, gboolean needed, guint rank,
                        const ElementLine *lines, gboolean alone) {
@@ -195,24 +206,24 @@ static void add_record(ElementOracle *oracle, guint tensor_index, gboolean neede
     GPtrArray **buffers = &(needed ? tensor->needed : tensor->held)[rank];
     ElementRecord *record = g_new0(ElementRecord, 1);
     ElementBuffer *buffer = &record->buffer;
+    guint8 *on_line[REFIT_MAX_DIMS] = {NULL};
 
     record->rank = rank;
     record->alone = alone;
     memcpy(buffer->lines, lines, sizeof buffer->lines);
     buffer->elements = g_new(guint, MAX(tensor->n_elements, 1));
+    for (guint dim = 0; dim < tensor->n_dims; dim++)
+        on_line[dim] = marks_of(&lines[dim], tensor->shape[dim]);
     for (guint e = 0; e < tensor->n_elements; e++) {
         gboolean all = TRUE;
 
-        for (guint dim = tensor->n_dims; all && dim-- > 0;) {
-            guint index = index_in_dim(tensor, e, dim);
-
-            all = FALSE;
-            for (guint i = 0; !all && i < lines[dim].n; i++)
-                all = lines[dim].index[i] == (int)index;
-        }
+        for (guint dim = tensor->n_dims; all && dim-- > 0;)
+            all = on_line[dim][index_in_dim(tensor, e, dim)];
         if (all)
             buffer->elements[buffer->n++] = e;
     }
+    for (guint dim = 0; dim < tensor->n_dims; dim++)
+        g_free(on_line[dim]);
     g_ptr_array_add(tensor->records[needed], record);
     if (buffer->n == 0)
         return;

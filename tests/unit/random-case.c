@@ -236,7 +236,7 @@ static void place_members(Draw *self, const Target *target, gboolean needed,
 static void draw_part(Draw *self, const Target *target, const guint *side, guint n_side,
                       gboolean needed, GString *text) {
     static const guint axis_sizes[] = {1, 2, 2, 2, 3, 4, 4, 5, 6, 8, 16};
-    guint positions[MAX_SIDE], ranks[MAX_SIDE], orders[REFIT_MAX_AXES], n = 1;
+    guint positions[MAX_SIDE] = {0}, ranks[MAX_SIDE], orders[REFIT_MAX_AXES], n = 1;
     guint64 extents[REFIT_MAX_DIMS];
     ElementMesh mesh = {.n_axes = draw(self, 1, 4), .ranks = ranks};
     Stock *stock = g_new0(Stock, 1);

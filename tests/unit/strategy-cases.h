@@ -54,6 +54,11 @@ static inline RefitCase *strategy_case_new(const StrategyCase *described) {
     return refit_case;
 }
 
+/* REFIT_LONG=1 asks for what takes too long for every build. */
+static inline gboolean strategy_long_tier(void) {
+    return g_strcmp0(g_getenv("REFIT_LONG"), "1") == 0;
+}
+
 static inline const RefitStrategy *strategy_get(const char *name) {
     g_autoptr(GError) error = NULL;
     const RefitStrategy *strategy = refit_strategy_find(name, &error);
@@ -77,36 +82,36 @@ static inline guint64 strategy_moved(const RefitPlan *plan, const RefitTransfer 
 }
 
 /*
- * Bytes that land in parameters, directly or as the needed part of a broadcast tensor. Buckets must
- * carry whole tensors.
+ * Bytes that land in parameters, directly or as the needed part of a broadcast tensor. Whole
+ * tensors must arrive in buckets.
  */
 static inline guint64 strategy_delivered(const RefitPlan *plan) {
     const RefitProblem *problem = plan->problem;
     guint64 bytes = 0;
-    /* Per class and rank: buckets received. */
-    g_autofree guint8 *buckets = g_new0(guint8, (gsize)problem->n_classes * problem->n_ranks);
+    /* Per class and rank: bytes of one member received in buckets. */
+    g_autofree guint64 *buckets = g_new0(guint64, (gsize)problem->n_classes * problem->n_ranks);
 
     for (guint i = 0; i < plan->n_transfers; i++) {
         const RefitTransfer *transfer = &plan->transfers[i];
 
         if (transfer->landing == REFIT_LANDING_HOME)
             bytes += strategy_moved(plan, transfer);
-        if (transfer->landing != REFIT_LANDING_BUCKET)
-            continue;
-        g_assert_cmpuint(refit_plan_transfer_bytes(plan, transfer), ==,
-                         problem->classes[transfer->class_index].bytes);
-        buckets[(gsize)transfer->class_index * problem->n_ranks + transfer->dst]++;
+        if (transfer->landing == REFIT_LANDING_BUCKET)
+            buckets[(gsize)transfer->class_index * problem->n_ranks + transfer->dst] +=
+                refit_plan_transfer_bytes(plan, transfer);
     }
     for (guint c = 0; c < problem->n_classes; c++) {
         const RefitClass *klass = &problem->classes[c];
-        const guint8 *got = buckets + (gsize)c * problem->n_ranks;
+        const guint64 *got = buckets + (gsize)c * problem->n_ranks;
 
         for (guint i = 0; i < klass->destination->n_pieces; i++) {
             const RefitPiece *piece = &klass->destination->pieces[i];
             guint64 size = refit_class_bytes(klass, refit_region_volume(&piece->region));
 
-            for (guint r = 0; r < piece->n_ranks; r++)
-                bytes += size * klass->n_members * got[piece->ranks[r]];
+            for (guint r = 0; r < piece->n_ranks; r++) {
+                g_assert_cmpuint(got[piece->ranks[r]] % klass->bytes, ==, 0);
+                bytes += size * klass->n_members * (got[piece->ranks[r]] / klass->bytes);
+            }
         }
     }
     return bytes;

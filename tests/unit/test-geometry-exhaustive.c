@@ -171,7 +171,7 @@ static void each_order(Config *config, guint axis, const Shape *shape, ConfigFun
 
 static void each_placement(Config *config, guint axis, const Shape *shape, const Family *family,
                            ConfigFunc func, gpointer user_data) {
-    if (axis == config->n_axes) {
+    if (axis >= MIN(config->n_axes, G_N_ELEMENTS(config->placements))) {
         each_order(config, 0, shape, func, user_data);
         return;
     }
@@ -192,7 +192,9 @@ static void each_mesh(Config *config, guint axis, guint room, const Shape *shape
         config->n_axes = axis;
         each_placement(config, 0, shape, family, func, user_data);
     }
-    for (guint size = 1; axis < family->max_axes && size <= room; size++) {
+    if (axis >= MIN(family->max_axes, G_N_ELEMENTS(config->sizes)))
+        return;
+    for (guint size = 1; size <= room; size++) {
         config->sizes[axis] = size;
         each_mesh(config, axis + 1, room / size, shape, family, func, user_data);
     }

@@ -282,9 +282,13 @@ static void test_blocks(void) {
     g_assert_cmpuint(holding->pieces[7].region.dims[1]->items[0].lo, ==, 5376);
     /* Where blocks come out even, so do the cuts. */
     g_autoptr(RefitLayout) even = put(model, "vllm, gpus: 2, tp: 2");
-    assert_held(even, "model.layers.0.mlp.experts.down_proj_bias", "0,1 [0:128, 0:2880]");
+    /* Ranks add up what they compute: only the first adds the bias. */
+    assert_held(even, "model.layers.0.mlp.experts.down_proj_bias", "0 [0:128, 0:2880]");
     assert_held(even, "model.layers.0.mlp.experts.gate_up_proj_bias",
                 "0 [0:128, 0:2880]; 1 [0:128, 2880:5760]");
+    g_autoptr(RefitLayout) groups = put(model, "sglang, gpus: 8, tp: 4, ep: 2");
+    assert_held(groups, "model.layers.0.mlp.experts.down_proj_bias",
+                "0,4 [0:64, 0:2880]; 2,6 [64:128, 0:2880]");
 }
 
 int main(int argc, char **argv) {

@@ -204,10 +204,10 @@ static void test_refusals(void) {
         {REFIT_ERROR_INVALID, "fused: [gate, up], blocks: [4, 0], parameter: p, place: [replicate]",
          "c.yaml:1:79: train.rules.0.blocks.1: *"},
         {REFIT_ERROR_INVALID, "fused: [gate, up], blocks: [4, 2], parameter: p, place: [replicate]",
-         "c.yaml:1:47: train.rules.0: tensor up has 8 rows, which are not 2 blocks of 2 rows (at "
-         "most 524288); state blocks that divide every part into the same number"},
+         "c.yaml:1:47: train.rules.0: tensor up has 8 rows, which are not 2 blocks of 2 rows; "
+         "state blocks that divide every part into the same number"},
         {REFIT_ERROR_INVALID, "fused: [gate, up], blocks: [3, 3], parameter: p, place: [replicate]",
-         "c.yaml:1:47: train.rules.0: tensor gate has 8 rows, which are not 2 blocks of 3 rows *"},
+         "c.yaml:1:47: train.rules.0: tensor gate has 8 rows, which are not 2 blocks of 3 rows; *"},
         {REFIT_ERROR_INVALID, "fused: [gate, odd], parameter: p, place: [replicate]",
          "c.yaml:1:47: train.rules.0: tensors gate and odd of parameter p differ in more than "
          "their rows; fuse tensors of one dtype whose dims from 1 on are equal"},
@@ -253,6 +253,16 @@ static void test_refusals(void) {
     }
 }
 
+static void test_too_many_blocks(void) {
+    assert_refused_as(
+        "family: list\ntensors:\n  - {name: \"{0-1}\", shape: [524289]}\n",
+        "{framework: explicit, gpus: 2, rules: [{fused: [\"0\", \"1\"], blocks: [1, 1], "
+        "parameter: p, place: [replicate]}]}",
+        REFIT_ERROR_INVALID,
+        "c.yaml:1:*: train.rules.0: tensor 0 is in 524289 blocks, above the limit of "
+        "524288; use larger blocks");
+}
+
 int main(int argc, char **argv) {
     g_test_init(&argc, &argv, NULL);
     g_test_add_func("/layout/fused-kv-groups-are-cut-by-raw-rows", test_kv_groups);
@@ -264,5 +274,6 @@ int main(int argc, char **argv) {
     g_test_add_func("/layout/fused-rows-may-be-cut-by-any-number-of-axes", test_axes);
     g_test_add_func("/layout/fused-parameters-may-have-copies", test_parts);
     g_test_add_func("/layout/fused-rules-refuse-what-does-not-fit", test_refusals);
+    g_test_add_func("/layout/fused-blocks-have-a-limit", test_too_many_blocks);
     return g_test_run();
 }

@@ -197,6 +197,11 @@ static void test_mtp(void) {
     assert_held(middle, "mtp.norm", "1 [0:4]");
     assert_held(middle, "embed", "0,1 [0:8, 0:4]");
     assert_held(middle, "head", "1,2 [0:8, 0:4]");
+    g_autoptr(RefitLayout) tied =
+        make(MTP "config: {tie_word_embeddings: true}\n",
+             "{framework: megatron, gpus: 3, pp: 3, stage_layers: [1, 1, 0], vocab_granule: 1, "
+             "first_gpu: 0, mtp_stage: 1}");
+    assert_held(tied, "embed", "0,1,2 [0:8, 0:4]");
     g_autoptr(RefitLayout) own =
         make(MTP_OWN, "{framework: megatron, gpus: 3, pp: 3, stage_layers: [1, 1, 0], "
                       "vocab_granule: 1, first_gpu: 0, mtp_stage: 1}");

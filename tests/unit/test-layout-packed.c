@@ -125,22 +125,10 @@ static void test_refusals(void) {
 
 /* ---- shipped models ---- */
 
-static RefitLayout *make_shipped(const char *model_name, const char *words, guint n_ranks) {
-    g_autofree char *path =
-        g_strdup_printf("%s/layouts/models/%s.yaml", REFIT_SOURCE_DATA_DIR, model_name);
+static RefitLayout *make_megatron(const char *model_name, const char *words, guint n_ranks) {
     g_autofree char *side = g_strdup_printf("{framework: megatron, gpus: %u, %s}", n_ranks, words);
-    g_autoptr(GError) error = NULL;
-    g_autoptr(RefitDoc) model_doc = refit_doc_load(path, &error);
-    g_assert_no_error(error);
-    g_autoptr(RefitDoc) side_doc = refit_doc_parse(side, strlen(side), "side", &error);
-    g_assert_no_error(error);
-    const RefitModelOptions options = {.dtype = REFIT_DTYPE_BF16, .mtp = TRUE};
-    g_autoptr(RefitModel) model = refit_model_parse(refit_doc_root(model_doc), &options, &error);
-    g_assert_no_error(error);
-    RefitLayout *layout =
-        refit_layout_parse(refit_doc_root(side_doc), "train", model, 0, n_ranks, &error);
-    g_assert_no_error(error);
-    return layout;
+
+    return make_shipped(model_name, side, n_ranks);
 }
 
 /* The rank, of `tp`, that owns a row of the cut dim of a tensor. */
@@ -243,7 +231,7 @@ static const Rows row_cases[] = {
 
 static void test_rows(gconstpointer data) {
     const Rows *rows = data;
-    g_autoptr(RefitLayout) layout = make_shipped(rows->model, rows->words, rows->n_ranks);
+    g_autoptr(RefitLayout) layout = make_megatron(rows->model, rows->words, rows->n_ranks);
     guint index = find(layout, rows->tensor);
     const RefitTensor *tensor = refit_model_tensor(refit_layout_model(layout), index);
     g_autofree guint8 *owners = g_new(guint8, tensor->shape[rows->dim]);
@@ -322,7 +310,7 @@ static void check_held_once(const RefitLayout *layout, guint index) {
 
 static void test_whole(gconstpointer data) {
     const Whole *whole = data;
-    g_autoptr(RefitLayout) layout = make_shipped(whole->model, whole->words, whole->n_ranks);
+    g_autoptr(RefitLayout) layout = make_megatron(whole->model, whole->words, whole->n_ranks);
     const RefitModel *model = refit_layout_model(layout);
     g_autoptr(GHashTable) checked = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, NULL);
 

@@ -4,8 +4,8 @@
  *
  * Covers: copies of the engine, attention groups within tp, output heads and embeddings, dense
  * layers, experts over groups of ranks with and without redundant copies, shared experts cut, whole
- * and in a slot, stages, and the exact message of each refusal. Expected regions were worked out by
- * hand from the rules that the engine documents.
+ * and in a slot, MTP projections, stages, and the exact message of each refusal. Expected regions
+ * were worked out by hand from the rules that the engine documents.
  */
 
 #include "test-layout-models.h"
@@ -25,6 +25,10 @@
     "  - {name: \"layers.1.experts.{0-3}.up\", shape: [8, 4], role: expert_up}\n"                  \
     "  - {name: layers.1.stacked, shape: [4, 4, 8], role: expert_down}\n"                          \
     "  - {name: head, shape: [128, 4], role: lm_head}\n"
+#define MTP                                                                                        \
+    KINDS "  - {name: mtp.fc, shape: [4, 8], role: mtp_proj, mtp: true}\n"                         \
+          "  - {name: mtp.layers.0.eh_proj, shape: [4, 8], role: mtp_proj, mtp: true}\n"           \
+          "  - {name: layers.2.eh_proj, shape: [4, 8], role: mtp_proj, mtp: true}\n"
 
 static RefitLayout *place(const char *words) {
     g_autofree char *side = g_strdup_printf("{framework: sglang, %s, first_gpu: 0}", words);
@@ -195,6 +199,16 @@ static void test_bytes(void) {
                          head_rows / 16 * 15);
 }
 
+/* Only where MTP layers are a module with layers of its own. */
+static void test_mtp(void) {
+    g_autoptr(RefitLayout) layout =
+        make(MTP, "{framework: sglang, gpus: 4, tp: 4, dp: 2, dp_attention: true, first_gpu: 0}");
+
+    assert_held(layout, "mtp.fc", "0,1,2,3 [0:4, 0:8]");
+    assert_held(layout, "mtp.layers.0.eh_proj", "0,2 [0:2, 0:8]; 1,3 [2:4, 0:8]");
+    assert_held(layout, "layers.2.eh_proj", "0,1,2,3 [0:4, 0:8]");
+}
+
 static void test_refusals(void) {
     static const char *const cases[][2] = {
         {"gpus: 8, tp: 3",
@@ -260,6 +274,7 @@ int main(int argc, char **argv) {
     g_test_add_func("/layout-sglang/copies-redundant-experts", test_redundant);
     g_test_add_func("/layout-sglang/puts-the-shared-expert-in-a-slot", test_shared);
     g_test_add_func("/layout-sglang/gives-layers-left-over-to-the-last-stages", test_stages);
+    g_test_add_func("/layout-sglang/cuts-mtp-projections-of-some-families", test_mtp);
     g_test_add_func("/layout-sglang/holds-the-known-bytes", test_bytes);
     g_test_add_func("/layout-sglang/refuses-what-does-not-fit", test_refusals);
     return g_test_run();

@@ -125,6 +125,9 @@ static void test_vllm_vocabulary(void) {
 
     assert_held(layout, "lm_head.weight",
                 "4 [0:80, 0:8]; 5 [80:160, 0:8]; 6 [160:240, 0:8]; 7 [240:300, 0:8]");
+    g_autoptr(RefitLayout) whole = make(ODD, "{framework: vllm, gpus: 1, tp: 1}");
+    g_assert_cmpuint(refit_sharding_padded(sharding_of(whole, "lm_head.weight"), 0), ==, 320);
+    assert_held(whole, "lm_head.weight", "4 [0:300, 0:8]");
     g_autoptr(RefitLayout) tied =
         make(TIED, "{framework: vllm, gpus: 4, tp: 2, pp: 2, first_gpu: 0}");
     g_assert_cmpuint(refit_sharding_n_parts(sharding_of(tied, "model.embed_tokens.weight")), ==, 2);
@@ -168,7 +171,12 @@ static void test_vllm_stacked(void) {
         make(STACKED, "{framework: vllm, gpus: 2, tp: 2, ep: false, first_gpu: 0}");
     assert_held(cut, "layers.1.down", "0 [0:8, 0:2, 0:2]; 1 [0:8, 0:2, 2:4]");
     assert_held(cut, "layers.0.up", "0 [0:8, 0:2, 0:2]; 1 [0:8, 2:4, 0:2]");
-    assert_held(cut, "mtp.proj", "0,1 [0:4, 0:4]");
+    /* A module of its own cuts it; MTP layers among the others keep it whole. */
+    assert_held(cut, "mtp.proj", "0 [0:2, 0:4]; 1 [2:4, 0:4]");
+    g_autoptr(RefitLayout) among =
+        make(STACKED "  - {name: layers.2.eh_proj, shape: [4, 4], role: mtp_proj, mtp: true}\n",
+             "{framework: vllm, gpus: 2, tp: 2, first_gpu: 0}");
+    assert_held(among, "layers.2.eh_proj", "0,1 [0:4, 0:4]");
 }
 
 static void test_vllm_bytes(void) {
@@ -432,6 +440,9 @@ static void test_vllm_slot_views(void) {
 
 static void test_vllm_expert_refusals(void) {
     static const char *const cases[][2] = {
+        {"expert_placement: round_robin",
+         "c.yaml:1:53: train.expert_placement: experts are not spread over ranks; set ep, or leave "
+         "this out"},
         {"redundant_experts: 2", "c.yaml:1:54: train.redundant_experts: experts are not spread "
                                  "over ranks; set ep, or leave this out"},
         {"expert_map: [0, 1, 2, 3]", "c.yaml:1:47: train.expert_map: experts are not spread over "
@@ -477,7 +488,7 @@ static void test_vllm_expert_refusals(void) {
     }
     assert_refused(UNEQUAL, "{framework: vllm, gpus: 2, ep: true}",
                    "c.yaml:1:39: train.ep: layers.1.stacked does not fit the model's 4 routed "
-                   "experts; give all layers as many, or cut experts over tp");
+                   "experts; give all layers as many, or leave ep out");
 }
 
 int main(int argc, char **argv) {

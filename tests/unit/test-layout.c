@@ -251,6 +251,10 @@ static void test_megatron_refusals(void) {
         {SMALL, "{framework: megatron, gpus: 8, ep: 8}",
          "c.yaml:1:43: train.ep: ep 8 does not divide the model's 4 routed experts; use a divisor "
          "of 4"},
+        {STACKED "  - {name: layers.2.up, shape: [4, 4, 2], role: expert_up}\n",
+         "{framework: megatron, gpus: 8, ep: 8}",
+         "c.yaml:1:43: train.ep: layers.2.up does not fit the model's 8 routed experts; give all "
+         "layers as many, or leave ep out"},
         {TIED, "{framework: megatron, gpus: 8, ep: 8}",
          "c.yaml:1:43: train.ep: ep 8, but model m has no routed experts; leave ep out"},
         {SMALL, "{framework: megatron, gpus: 8, etp: 8}",

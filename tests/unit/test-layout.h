@@ -46,6 +46,24 @@ static inline RefitLayout *make(const char *model_body, const char *side) {
     return layout;
 }
 
+/* A side of a shipped model, MTP layers included, on GPUs 0 to n_gpus - 1. */
+static inline RefitLayout *make_shipped(const char *model_name, const char *side, guint n_gpus) {
+    g_autofree char *path =
+        g_strdup_printf("%s/layouts/models/%s.yaml", REFIT_SOURCE_DATA_DIR, model_name);
+    const RefitModelOptions options = {.dtype = REFIT_DTYPE_BF16, .mtp = TRUE};
+    g_autoptr(GError) error = NULL;
+    g_autoptr(RefitDoc) model_doc = refit_doc_load(path, &error);
+    g_assert_no_error(error);
+    g_autoptr(RefitDoc) side_doc = refit_doc_parse(side, strlen(side), "side", &error);
+    g_assert_no_error(error);
+    g_autoptr(RefitModel) model = refit_model_parse(refit_doc_root(model_doc), &options, &error);
+    g_assert_no_error(error);
+    RefitLayout *layout =
+        refit_layout_parse(refit_doc_root(side_doc), "side", model, 0, n_gpus, &error);
+    g_assert_no_error(error);
+    return layout;
+}
+
 /* `message` may end in "*" where the words are those of the YAML reader or of the geometry. */
 static inline void assert_refused_as(const char *model_body, const char *side, RefitError code,
                                      const char *message) {

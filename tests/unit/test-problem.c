@@ -160,7 +160,7 @@ static void assert_error(const RefitCase *refit_case, RefitError code, const cha
 static void test_missing_tensor(void) {
     g_autoptr(RefitCase) refit_case = plan_case_new(
         WORKED_TOPOLOGY, WORKED_TENSOR, 4, "absent: [w], rules: []", 4, WORKED_DESTINATION);
-    assert_error(refit_case, REFIT_ERROR_INVALID,
+    assert_error(refit_case, REFIT_ERROR_NOT_COVERED,
                  "tensor w: needed by the destination but no source rank holds it; add it to the "
                  "source layout");
 }
@@ -170,11 +170,11 @@ static void test_cut_byte(void) {
         const char *shape, *place, *message;
     } cases[] = {
         {"[4, 6]", "shard: 1",
-         "tensor w: region [0:4, 0:3] of type F4 does not start and end on "
-         "whole bytes; choose shards that are multiples of the type's granule"},
+         "tensor w: the source cuts dim 1 at 3 for rank 0, inside a byte of F4, which has 2 "
+         "elements; choose parallel sizes that cut at whole bytes"},
         {"[2, 3]", "shard: 0",
-         "tensor w: region [0:1, 0:3] of type F4 does not start and end on "
-         "whole bytes; choose shards that are multiples of the type's granule"},
+         "tensor w: the source cuts dim 0 at 1 for rank 0, inside a byte of F4, which has 2 "
+         "elements; choose parallel sizes that cut at whole bytes"},
         {"[4, 8]", "shard: 1", NULL},
         {"[4, 3]", "shard: 0", NULL},
     };
@@ -186,7 +186,7 @@ static void test_cut_byte(void) {
         g_autoptr(RefitCase) refit_case = plan_case_new(
             WORKED_TOPOLOGY, tensor, 2, rules, 2, "rules: [{tensors: w, place: [replicate]}]");
         if (cases[i].message != NULL) {
-            assert_error(refit_case, REFIT_ERROR_INVALID, cases[i].message);
+            assert_error(refit_case, REFIT_ERROR_SUBBYTE_SPLIT, cases[i].message);
         } else {
             g_autoptr(RefitProblem) problem = plan_case_problem(refit_case);
             g_assert_cmpuint(problem->needed_bytes, ==, 2 * problem->weight_bytes);

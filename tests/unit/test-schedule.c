@@ -1,7 +1,8 @@
 /*
  * Rounds of an exchange: permutations of an all-to-all, the limit of peers on both sides, islands
- * that do not wait for each other, the same rank sending and receiving, gaps, and the automatic
- * choice of peers. A checker of its own counts what each rank does in each round.
+ * that do not wait for each other, the same rank sending and receiving, gaps, sparse islands whose
+ * large meetings need no more rounds than the busiest rank has and whose small ones ride along, and
+ * the automatic choice of peers. A checker of its own counts what each rank does in each round.
  */
 
 #include "refit-schedule.h"
@@ -30,7 +31,7 @@ static RefitMeeting *all_to_all(guint n_senders, guint first, guint n_receivers,
     for (guint s = 0; s < n_senders; s++)
         for (guint r = first; r < first + n_receivers; r++)
             if (s != r)
-                meetings[n++] = (RefitMeeting){s, r};
+                meetings[n++] = (RefitMeeting){.src = s, .dst = r};
     *n_out = n;
     return meetings;
 }
@@ -84,7 +85,7 @@ static void test_islands(void) {
         for (guint s = 0; s < 3; s++)
             for (guint r = 0; r < 3; r++)
                 if (s != r)
-                    meetings[n++] = (RefitMeeting){10 * domain + s, 10 * domain + r};
+                    meetings[n++] = (RefitMeeting){.src = 10 * domain + s, .dst = 10 * domain + r};
     g_assert_cmpuint(refit_schedule_rounds(meetings, n, 20, 1, rounds), ==, 2);
     for (guint m = 0; m < 6; m++)
         g_assert_cmpuint(rounds[m], ==, rounds[m + 6]);
@@ -92,7 +93,7 @@ static void test_islands(void) {
 
 /* 0 and 8 of 16 ranks swap, all shifts but one unused: one round, both directions in it. */
 static void test_gaps(void) {
-    const RefitMeeting meetings[] = {{0, 8}, {8, 0}};
+    const RefitMeeting meetings[] = {{.src = 0, .dst = 8}, {.src = 8, .dst = 0}};
     guint rounds[2];
 
     g_assert_cmpuint(refit_schedule_rounds(meetings, 2, 16, 1, rounds), ==, 1);
@@ -102,7 +103,11 @@ static void test_gaps(void) {
 
 /* A ring over 5 ranks with a long hop: everyone sends and receives once, so one round. */
 static void test_ring(void) {
-    const RefitMeeting meetings[] = {{0, 1}, {1, 4}, {2, 0}, {3, 2}, {4, 3}};
+    const RefitMeeting meetings[] = {{.src = 0, .dst = 1},
+                                     {.src = 1, .dst = 4},
+                                     {.src = 2, .dst = 0},
+                                     {.src = 3, .dst = 2},
+                                     {.src = 4, .dst = 3}};
     guint rounds[5];
 
     g_assert_cmpuint(refit_schedule_rounds(meetings, 5, 5, 1, rounds), ==, 1);
@@ -110,6 +115,69 @@ static void test_ring(void) {
 
 static void test_empty(void) {
     g_assert_cmpuint(refit_schedule_rounds(NULL, 0, 5, 1, NULL), ==, 0);
+}
+
+#define N_SPARSE 1024
+#define DEGREE 6
+
+/* Sender s meets receivers s, s + 7, s + 49 ... of 1024: most shifts are unused. */
+static guint sparse_meetings(RefitMeeting *meetings, guint64 bytes) {
+    guint n = 0;
+
+    for (guint s = 0; s < N_SPARSE; s++)
+        for (guint i = 0, step = 1; i < DEGREE; i++, step *= 7)
+            meetings[n++] =
+                (RefitMeeting){.src = s, .dst = N_SPARSE + (s + step) % N_SPARSE, .bytes = bytes};
+    return n;
+}
+
+/* 1024 senders leave 8 peers at a time, so that all six meetings of a rank go together. */
+static void test_sparse(void) {
+    g_autofree RefitMeeting *meetings = g_new(RefitMeeting, N_SPARSE * DEGREE);
+    g_autofree guint *rounds = g_new(guint, N_SPARSE * DEGREE);
+    guint n = sparse_meetings(meetings, 1000), n_rounds;
+
+    n_rounds = refit_schedule_rounds(meetings, n, 2 * N_SPARSE, 1, rounds);
+    g_assert_cmpuint(n_rounds, ==, 1);
+    g_assert_cmpuint(busiest(meetings, rounds, n, 2 * N_SPARSE, n_rounds), ==, DEGREE);
+}
+
+/*
+ * The same sparse graph eight times, so that 8192 senders leave one peer at a time: as many rounds
+ * as a rank has meetings, and in each of them every rank meets exactly one.
+ */
+static void test_colours(void) {
+    guint n = 0, n_ranks = 16 * N_SPARSE, n_rounds;
+    g_autofree RefitMeeting *meetings = g_new(RefitMeeting, 8 * N_SPARSE * DEGREE);
+    g_autofree guint *rounds = g_new(guint, 8 * N_SPARSE * DEGREE);
+
+    for (guint s = 0; s < 8 * N_SPARSE; s++)
+        for (guint i = 0, step = 1; i < DEGREE; i++, step *= 7)
+            meetings[n++] = (RefitMeeting){
+                .src = s, .dst = 8 * N_SPARSE + (s + step) % (8 * N_SPARSE), .bytes = 1000};
+    n_rounds = refit_schedule_rounds(meetings, n, n_ranks, 1, rounds);
+    g_assert_cmpuint(n_rounds, ==, DEGREE);
+    g_assert_cmpuint(busiest(meetings, rounds, n, n_ranks, n_rounds), ==, 1);
+}
+
+/* A tenth of the bytes in every second meeting: those share the rounds of the large ones. */
+static void test_riders(void) {
+    guint n = 0, n_ranks = 16 * N_SPARSE, n_rounds;
+    g_autofree RefitMeeting *meetings = g_new(RefitMeeting, 8 * N_SPARSE * DEGREE);
+    g_autofree guint *rounds = g_new(guint, 8 * N_SPARSE * DEGREE);
+    g_autofree guint *large = g_new0(guint, 8 * N_SPARSE * DEGREE);
+
+    for (guint s = 0; s < 8 * N_SPARSE; s++)
+        for (guint i = 0, step = 1; i < DEGREE; i++, step *= 7)
+            meetings[n++] = (RefitMeeting){.src = s,
+                                           .dst = 8 * N_SPARSE + (s + step) % (8 * N_SPARSE),
+                                           .bytes = i % 2 == 0 ? 1000 : 100};
+    n_rounds = refit_schedule_rounds(meetings, n, n_ranks, 1, rounds);
+    g_assert_cmpuint(n_rounds, ==, DEGREE / 2);
+    g_assert_cmpuint(busiest(meetings, rounds, n, n_ranks, n_rounds), ==, 2);
+    for (guint m = 0; m < n; m++)
+        if (meetings[m].bytes == 1000)
+            g_assert_cmpuint(++large[meetings[m].src * n_rounds + rounds[m]], ==, 1);
 }
 
 static void test_choice(void) {
@@ -128,6 +196,9 @@ int main(int argc, char **argv) {
     g_test_add_func("/schedule/unused-rounds-are-closed", test_gaps);
     g_test_add_func("/schedule/a-ring-is-one-round", test_ring);
     g_test_add_func("/schedule/nobody-to-meet-is-no-round", test_empty);
+    g_test_add_func("/schedule/few-meetings-of-many-ranks-go-together", test_sparse);
+    g_test_add_func("/schedule/colours-are-as-many-as-the-busiest-rank-has", test_colours);
+    g_test_add_func("/schedule/small-meetings-ride-along-with-large-ones", test_riders);
     g_test_add_func("/schedule/large-clusters-meet-fewer-at-a-time", test_choice);
     return g_test_run();
 }

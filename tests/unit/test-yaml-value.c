@@ -207,7 +207,7 @@ static void test_schema(void) {
         {"schema: refit.case/1\n", NULL},
         {"schema: refit.case/2\n",
          "a.yaml:1:9: schema: \"refit.case/2\" cannot be read here; \"refit.case/1\" can"},
-        {"model: x\n", "a.yaml:1:1: the key \"schema\" is missing"},
+        {"model: x\n", "a.yaml:1:1: the key \"schema\" is missing; write schema: refit.case/1"},
         {"[1]\n", "a.yaml:1:1: is a sequence; write a mapping here"},
         {"text\n", "a.yaml:1:1: \"text\" is a single value; write a mapping here"},
     };
