@@ -94,6 +94,10 @@ void refit_plan_builder_set_peers_per_step(RefitPlanBuilder *builder, guint peer
     builder->peers = peers;
 }
 
+void refit_plan_builder_set_least_depth(RefitPlanBuilder *builder, guint depth) {
+    builder->least_depth = depth;
+}
+
 void refit_plan_builder_set_track(RefitPlanBuilder *builder, guint stage, guint track) {
     g_return_if_fail(stage < builder->stages->len);
     g_array_index(builder->stages, RefitStage, stage).track = track;
@@ -143,7 +147,7 @@ guint refit_plan_builder_add(RefitPlanBuilder *builder, guint class_index, guint
     g_assert(builder->transfers->len < G_MAXUINT - 1);
     g_assert(n_deps < G_MAXUINT - builder->deps->len);
 
-    guint depth = 0;
+    guint depth = builder->least_depth;
     for (guint i = 0; i < n_deps; i++) {
         g_assert(deps[i] < builder->transfers->len);
         const RefitTransfer *dep = &g_array_index(builder->transfers, RefitTransfer, deps[i]);

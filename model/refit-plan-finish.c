@@ -130,6 +130,15 @@ static guint count_rounds(const RefitMeeting *meetings, guint n, guint n_ranks, 
     return n_rounds;
 }
 
+/* Of all members; the total was found to fit. */
+static guint64 bytes_moved(const Finish *finish, const RefitTransfer *transfer) {
+    const RefitClass *klass = &finish->problem->classes[transfer->class_index];
+
+    return refit_class_bytes(klass,
+                             g_array_index(finish->builder->volumes, guint64, transfer->region)) *
+           klass->n_members;
+}
+
 /*
  * Transfers of one stage, depth and link class are one exchange. In a stage without slices it is
  * scheduled in rounds, level after level; in a sliced stage all of a level starts together, in as
@@ -140,14 +149,16 @@ static guint place_level(Finish *finish, guint first, guint end, guint base) {
     guint n_ranks = finish->problem->n_ranks, n_rounds, n_senders = 0, number = G_MAXUINT;
     gboolean sliced = finish->stages[transfers[finish->order[first]].stage].slices > 1;
     g_autoptr(GArray) meetings = g_array_new(FALSE, FALSE, sizeof(RefitMeeting));
-    RefitMeeting last = {G_MAXUINT, G_MAXUINT};
+    RefitMeeting last = {.src = G_MAXUINT, .dst = G_MAXUINT};
     for (guint i = first; i < end; i++) {
         const RefitTransfer *transfer = &transfers[finish->order[i]];
         n_senders += last.src != transfer->src;
-        if (last.src == transfer->src && last.dst == transfer->dst)
-            continue;
-        last = (RefitMeeting){transfer->src, transfer->dst};
-        g_array_append_val(meetings, last);
+        if (last.src != transfer->src || last.dst != transfer->dst) {
+            last = (RefitMeeting){.src = transfer->src, .dst = transfer->dst};
+            g_array_append_val(meetings, last);
+        }
+        g_array_index(meetings, RefitMeeting, meetings->len - 1).bytes +=
+            bytes_moved(finish, transfer);
     }
     g_autofree guint *rounds = g_new0(guint, meetings->len);
     const RefitMeeting *list = (const RefitMeeting *)(gpointer)meetings->data;

@@ -16,6 +16,7 @@ struct _RefitPlanBuilder {
     const RefitProblem *problem;
     const char *strategy;
     guint window, peers; /* peers 0: by the number of senders */
+    guint least_depth;
     guint64 logical_bytes;
     gboolean logical_overflow;
     GArray *stages;  /* RefitStage; n_offsets is set at the end */

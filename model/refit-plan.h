@@ -187,6 +187,12 @@ void refit_plan_builder_add_logical_bytes(RefitPlanBuilder *builder, guint64 byt
 
 /* New stage; stages run in the order they are added. Returns its number. */
 guint refit_plan_builder_add_stage(RefitPlanBuilder *builder, const char *name, guint slices);
+/*
+ * Transfers added from now on are at least so many hops behind the start of their stage; 0 unless
+ * set. For exchanges in which a rank sends to one partner at a time: those that go to the same
+ * partner then make one message, whatever they wait for.
+ */
+void refit_plan_builder_set_least_depth(RefitPlanBuilder *builder, guint depth);
 /* Track of a stage, below the number of stages; 0 unless set. A stage on its own track need not
  * wait for its turn among others.
  */

@@ -113,6 +113,7 @@ static void find_install(const RefitPlan *plan, const RefitProfile *profile,
     g_autofree guint64 *bytes = g_new0(guint64, MAX(problem->n_ranks, 1));
     g_autofree guint64 *tensors = g_new0(guint64, MAX(problem->n_ranks, 1));
     g_autofree gboolean *bucketed = find_bucketed(plan);
+    g_autofree double *cast = refit_case_cast_ratios(problem->refit_case, FALSE);
     double rate = refit_profile_is_on(profile, REFIT_TERM_INSTALL)
                       ? profile->terms[REFIT_TERM_INSTALL].value
                       : 0;
@@ -134,7 +135,9 @@ static void find_install(const RefitPlan *plan, const RefitProfile *profile,
     }
     prediction->install_s = prediction->host_s = 0;
     for (guint rank = 0; rank < problem->n_ranks; rank++) {
-        double install_s = rate > 0 ? (double)bytes[rank] / rate : 0;
+        /* A copy touches each byte twice, a cast reads one form and writes the other. */
+        double touched = (double)bytes[rank] * (cast[rank] > 0 ? (1 + cast[rank]) / 2 : 1);
+        double install_s = rate > 0 ? touched / rate : 0;
         double host_s = (double)tensors[rank] * per_tensor;
 
         if (install_s + host_s > prediction->install_s + prediction->host_s) {

@@ -12,6 +12,8 @@
  *
  *   step = pipeline + max over destination ranks of
  *            (bytes out of buckets / install + tensors out of buckets x host) + pause
+ *
+ * Sides that hold another form than that on the wire cast at these rates (docs/model.md).
  */
 
 #include "refit-bound.h"

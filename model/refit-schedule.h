@@ -1,7 +1,7 @@
 #pragma once
 
 /*
- * Rounds for an exchange: in which order the ranks of a stage meet. Internal to the plan builder.
+ * Rounds for an exchange: in which order the ranks of a stage meet.
  */
 
 #include <glib.h>
@@ -10,15 +10,21 @@ G_BEGIN_DECLS
 
 typedef struct {
     guint src, dst;
+    guint64 bytes; /* 0 where it is of no matter; meetings of like sizes are put together */
 } RefitMeeting;
 
 /*
  * Gives each meeting a round in which no rank sends to more than `peers` ranks, nor receives from
- * more. `meetings` are sorted by (src, dst) without repetition; ranks are below `n_ranks`. Returns
- * the number of rounds; `rounds_out` has `n` entries.
+ * more; REFIT_SCHEDULE_SPARSE_PEERS at most, or `peers` if that is more, where ranks meet not
+ * half of the others. `meetings` are sorted by (src, dst) without repetition; ranks are below
+ * `n_ranks`. Returns the number of rounds; `rounds_out` has `n` entries.
  */
+#define REFIT_SCHEDULE_SPARSE_PEERS 48
 guint refit_schedule_rounds(const RefitMeeting *meetings, guint n, guint n_ranks, guint peers,
                             guint *rounds_out);
+/* Fewest rounds of one meeting at a time each for sender and receiver: the most meetings that one
+ * end has, as a bipartite graph needs no more colours than that. Repeated meetings count each. */
+guint refit_schedule_least_rounds(const RefitMeeting *meetings, guint n, guint n_ranks);
 /* Peers at a time for so many senders: enough to keep NICs busy, few enough for large clusters. */
 guint refit_schedule_peers(guint n_senders);
 

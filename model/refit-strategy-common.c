@@ -46,10 +46,11 @@ void refit_batches_spread(RefitPlanBuilder *builder, const RefitProblem *problem
 
 guint refit_domain_run(const RefitTopology *topology, const guint *ranks, guint n_ranks,
                        guint first) {
-    guint domain = refit_topology_domain_of(topology, ranks[first]);
+    guint per_domain = refit_topology_gpus_per_domain(topology);
+    guint in_domain = ranks[first] % per_domain;
     guint n = 1;
 
-    while (first + n < n_ranks && refit_topology_domain_of(topology, ranks[first + n]) == domain)
+    while (first + n < n_ranks && ranks[first + n] - ranks[first] < per_domain - in_domain)
         n++;
     return n;
 }
@@ -65,4 +66,35 @@ gboolean refit_ranks_contain(const guint *ranks, guint n_ranks, guint rank) {
             hi = middle;
     }
     return lo < n_ranks && ranks[lo] == rank;
+}
+
+guint refit_spread(guint n, guint root, RefitSpreadFunc hop, gpointer data) {
+    guint level = 0;
+
+    for (guint have = 1; have < n; have *= 2) {
+        for (guint t = 0; t < MIN(have, n - have); t++)
+            hop(level, (root + t) % n, (root + t + have) % n, data);
+        level++;
+    }
+    return level;
+}
+
+GArray *refit_ranks_of_both_sides(const RefitProblem *problem) {
+    const RefitCase *refit_case = problem->refit_case;
+    GArray *all = g_array_new(FALSE, FALSE, sizeof(guint));
+    guint *ranks, n = 0;
+
+    g_array_append_vals(all, refit_layout_ranks(refit_case->source),
+                        refit_layout_n_ranks(refit_case->source));
+    for (guint d = 0; d < refit_case->n_destinations; d++)
+        g_array_append_vals(all, refit_layout_ranks(refit_case->destinations[d]),
+                            refit_layout_n_ranks(refit_case->destinations[d]));
+    ranks = (guint *)(gpointer)all->data;
+    refit_ranks_sort(ranks, all->len);
+    g_array_set_size(all, refit_ranks_drop_repeats(ranks, all->len));
+    for (guint i = 0; i < all->len; i++)
+        if (!problem->failed[ranks[i]])
+            ranks[n++] = ranks[i];
+    g_array_set_size(all, n);
+    return all;
 }

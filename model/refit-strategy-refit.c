@@ -5,7 +5,7 @@
  *             into k stripes, so that each of the k NICs takes a k-th, whatever the shard borders
  *   relay     when source NICs would be busy longer than the bound, domains that need the same part
  *             help each other: g of them leave out g - 1 of g slices each and pass them round
- *   exchange  the k GPUs swap their stripes over NVLink
+ *   exchange  the k GPUs swap their stripes over NVLink (refit-planner-exchange.c)
  *
  *   three domains, one stripe:   A is sent to all, slice i only to domain i
  *
@@ -22,60 +22,27 @@
  */
 
 #include "refit-bound.h"
-#include "refit-strategy-private.h"
+#include "refit-planner-private.h"
+
+#include <string.h>
 
 #define NOT_A_REGION G_MAXUINT
-#define MAX_GROUP 8 /* domains that relay to each other */
+#define MAX_KNOWN 32 /* senders of a rank that are remembered */
 /*
  * Sources busy for more than the first share of the bound get relays and are planned to the second:
  * where a relay and a source share a receiving NIC, the source is slowed down, and needs time left
  * to make up for it.
  */
 #define OVERLOADED_SHARE 0.9
-#define RELAYED_SOURCE_SHARE 0.8
+#define RELAYED_SOURCE_SHARE 0.7
+/* NICs whose bytes differ by this share of the bound count as even. */
+#define EVEN_SHARE 0.001
 /* Batches are added until what follows the last one's network stage is this share of the bound. */
 #define TAIL_SHARE 0.01
+/* As many for relays: they slow down the network stage of the next batch, however short. */
+#define RELAY_BATCHES 4
 
-typedef struct {
-    RefitPlanBuilder *builder;
-    const RefitProblem *problem;
-    const RefitTopology *topology;
-    guint network_stage, relay_stage, exchange_stage;
-    guint64 *sent, *received; /* network bytes per rank so far, all members */
-    double *relayed;          /* per source rank: share of its deliveries that relays take over */
-    guint64 stripe_bytes;     /* parts are not cut below this; dealt to the least loaded NIC */
-    GArray *arrivals;         /* Arrival: domains that must bring in the current cell */
-    GArray *takers;           /* guint: of the current cell, arrival after arrival */
-    GArray *cuts;             /* Cut: stripes of the current cell */
-} Planner;
-
-typedef struct {
-    const guint *ranks; /* needers of the cell in one domain */
-    guint n_ranks;
-    guint first_taker; /* index into takers: stripe i is brought in by takers[first_taker + i] */
-} Arrival;
-
-/* A part of the current cell that moves: its number in the plan, and bytes of one member. */
-typedef struct {
-    guint region;
-    guint64 bytes;
-} Part;
-
-/*
- * A stripe of the current cell, cut for a group of domains: `direct` is what the source sends to
- * each domain, a part for all (A) and the domain's slice; `slices` are passed on.
- */
-typedef struct {
-    RefitRegion stripe; /* owned */
-    Part whole;
-    guint dim;      /* that is cut */
-    guint64 extent; /* of that dim */
-    guint64 slice;  /* its positions per slice; 0: not cut */
-    guint n_slices; /* one per domain; 0: none yet */
-    Part direct[MAX_GROUP], slices[MAX_GROUP];
-} Cut;
-
-static guint least_sent(const Planner *self, const RefitCell *cell) {
+static guint least_sent(const RefitPlanner *self, const RefitCell *cell) {
     guint best = cell->holders[0];
 
     for (guint i = 1; i < cell->n_holders; i++)
@@ -84,8 +51,29 @@ static guint least_sent(const Planner *self, const RefitCell *cell) {
     return best;
 }
 
+/*
+ * Who sends `bytes` of the cell to `taker`: a holder that sends to it anyway, unless another one
+ * has sent less by more than half of that. Few and equal messages per rank keep NICs in step.
+ */
+static guint choose_sender(RefitPlanner *self, const RefitCell *cell, guint taker, guint64 bytes) {
+    guint *known = self->known + (gsize)taker * MAX_KNOWN, *n_known = &self->n_known[taker];
+    guint least = least_sent(self, cell), best = least;
+    guint64 limit = self->sent[least] + MAX(bytes / 2, self->even_bytes);
+    gboolean found = FALSE;
+
+    for (guint i = 0; i < *n_known; i++)
+        if (refit_ranks_contain(cell->holders, cell->n_holders, known[i]) &&
+            self->sent[known[i]] < limit && (!found || self->sent[known[i]] < self->sent[best])) {
+            best = known[i];
+            found = TRUE;
+        }
+    if (!found && *n_known < MAX_KNOWN)
+        known[(*n_known)++] = best;
+    return best;
+}
+
 /* Holders of the cell in the domain of `rank`: a run of the ascending list. */
-static guint holders_inside(const Planner *self, const RefitCell *cell, guint rank,
+static guint holders_inside(const RefitPlanner *self, const RefitCell *cell, guint rank,
                             guint *first_out) {
     guint domain = refit_topology_domain_of(self->topology, rank);
     guint first = 0, n = 0;
@@ -101,8 +89,8 @@ static guint holders_inside(const Planner *self, const RefitCell *cell, guint ra
 }
 
 /* The domain holds the cell already: nothing enters it. */
-static void serve_inside(const Planner *self, guint class_index, const RefitCell *cell,
-                         const Arrival *arrival, guint first, guint n_inside) {
+static void serve_inside(const RefitPlanner *self, guint class_index, const RefitCell *cell,
+                         const RefitArrival *arrival, guint first, guint n_inside) {
     guint region = refit_plan_builder_region(self->builder, &cell->region);
 
     for (guint i = 0; i < arrival->n_ranks; i++) {
@@ -136,14 +124,15 @@ static guint count_stripes(const RefitClass *klass, const RefitCell *cell, guint
     return n;
 }
 
-static Part new_part(const Planner *self, const RefitClass *klass, const RefitRegion *region) {
-    return (Part){refit_plan_builder_region(self->builder, region),
-                  refit_class_bytes(klass, refit_region_volume(region))};
+static RefitPart new_part(const RefitPlanner *self, const RefitClass *klass,
+                          const RefitRegion *region) {
+    return (RefitPart){refit_plan_builder_region(self->builder, region),
+                       refit_class_bytes(klass, refit_region_volume(region))};
 }
 
 /* The stripe with its cut dim replaced; takes ownership of `list`. */
-static Part cut_part(const Planner *self, const RefitClass *klass, const Cut *cut,
-                     RefitIntervalList *list) {
+static RefitPart cut_part(const RefitPlanner *self, const RefitClass *klass, const RefitCut *cut,
+                          RefitIntervalList *list) {
     g_auto(RefitRegion) region = refit_region_copy(&cut->stripe);
 
     refit_interval_list_unref(region.dims[cut->dim]);
@@ -151,30 +140,34 @@ static Part cut_part(const Planner *self, const RefitClass *klass, const Cut *cu
     return new_part(self, klass, &region);
 }
 
-static RefitIntervalList *slice_list(const Cut *cut, guint index) {
+RefitIntervalList *refit_planner_join_lists(const RefitIntervalList *front,
+                                            const RefitIntervalList *back) {
+    g_autofree RefitInterval *items = g_new(RefitInterval, (gsize)front->n + back->n);
+    RefitIntervalList *both;
+
+    memcpy(items, front->items, front->n * sizeof *items);
+    for (guint i = 0; i < back->n; i++) {
+        items[front->n + i] = back->items[i];
+        items[front->n + i].at += front->extent;
+    }
+    both = refit_interval_list_new(items, front->n + back->n, NULL);
+    g_assert(both != NULL); /* parts of one list cannot overlap */
+    return both;
+}
+
+static RefitIntervalList *slice_list(const RefitCut *cut, guint index) {
     guint64 from = cut->extent - cut->slice * (cut->n_slices - index);
 
     return refit_interval_list_slice(cut->stripe.dims[cut->dim], from, from + cut->slice);
 }
 
 /* What a source sends to domain `index`: the part for all and the domain's slice. */
-static RefitIntervalList *direct_list(const Cut *cut, guint index) {
+static RefitIntervalList *direct_list(const RefitCut *cut, guint index) {
     const RefitIntervalList *whole = cut->stripe.dims[cut->dim];
     g_autoptr(RefitIntervalList) all =
         refit_interval_list_slice(whole, 0, cut->extent - cut->slice * cut->n_slices);
     g_autoptr(RefitIntervalList) own = slice_list(cut, index);
-    g_autofree RefitInterval *items = g_new(RefitInterval, (gsize)all->n + own->n);
-    RefitIntervalList *both;
-
-    for (guint i = 0; i < all->n; i++)
-        items[i] = all->items[i];
-    for (guint i = 0; i < own->n; i++) {
-        items[all->n + i] = own->items[i];
-        items[all->n + i].at += all->extent;
-    }
-    both = refit_interval_list_new(items, all->n + own->n, NULL);
-    g_assert(both != NULL); /* two parts of one list cannot overlap */
-    return both;
+    return refit_planner_join_lists(all, own);
 }
 
 /*
@@ -182,8 +175,8 @@ static RefitIntervalList *direct_list(const Cut *cut, guint index) {
  * smaller than a stripe may be, or of a type whose bytes must not be cut: such a stripe is passed
  * on whole, from domain to domain.
  */
-static void cut_for_relay(const Planner *self, const RefitClass *klass, Cut *cut, guint n_domains,
-                          double share) {
+static void cut_for_relay(const RefitPlanner *self, const RefitClass *klass, RefitCut *cut,
+                          guint n_domains, double share) {
     guint64 slice = 0;
 
     if (n_domains > 1 && share > 0 && cut->extent > 0) {
@@ -202,42 +195,42 @@ static void cut_for_relay(const Planner *self, const RefitClass *klass, Cut *cut
     }
 }
 
-/* Registered when it is first moved whole, so that the plan has no unused regions. */
-static const Part *whole_stripe(const Planner *self, Cut *cut) {
+const RefitPart *refit_planner_whole_stripe(const RefitPlanner *self, RefitCut *cut) {
     if (cut->whole.region == NOT_A_REGION)
         cut->whole.region = refit_plan_builder_region(self->builder, &cut->stripe);
     return &cut->whole;
 }
 
 static void clear_cut(gpointer data) {
-    refit_region_clear(&((Cut *)data)->stripe);
+    refit_region_clear(&((RefitCut *)data)->stripe);
 }
 
 /* The current cell in `n` stripes. */
-static Cut *cut_cell(Planner *self, const RefitClass *klass, const RefitCell *cell, guint n) {
+static RefitCut *cut_cell(RefitPlanner *self, const RefitClass *klass, const RefitCell *cell,
+                          guint n) {
     g_array_set_size(self->cuts, 0);
     g_array_set_size(self->cuts, n);
     for (guint i = 0; i < n; i++) {
-        Cut *cut = &g_array_index(self->cuts, Cut, i);
+        RefitCut *cut = &g_array_index(self->cuts, RefitCut, i);
 
-        *cut = (Cut){.stripe = refit_region_stripe(&cell->region, n, i)};
+        *cut = (RefitCut){.stripe = refit_region_stripe(&cell->region, n, i)};
         if (refit_region_is_empty(&cut->stripe))
             continue;
         cut->whole =
-            (Part){NOT_A_REGION, refit_class_bytes(klass, refit_region_volume(&cut->stripe))};
+            (RefitPart){NOT_A_REGION, refit_class_bytes(klass, refit_region_volume(&cut->stripe))};
         for (guint d = 1; d < cut->stripe.n_dims; d++)
             if (cut->stripe.dims[d]->extent > cut->stripe.dims[cut->dim]->extent)
                 cut->dim = d;
         if (cut->stripe.n_dims > 0 && refit_dtype_bits(klass->dtype) % 8 == 0)
             cut->extent = cut->stripe.dims[cut->dim]->extent;
     }
-    return (Cut *)(gpointer)self->cuts->data;
+    return (RefitCut *)(gpointer)self->cuts->data;
 }
 
 /* ---- transfers ---- */
 
-static guint bring(Planner *self, guint class_index, const Part *part, guint sender, guint taker,
-                   const guint *dep) {
+static guint bring(RefitPlanner *self, guint class_index, const RefitPart *part, guint sender,
+                   guint taker, const guint *dep) {
     guint64 bytes = part->bytes * self->problem->classes[class_index].n_members;
 
     self->sent[sender] += bytes;
@@ -247,26 +240,28 @@ static guint bring(Planner *self, guint class_index, const Part *part, guint sen
                                   REFIT_LANDING_HOME, dep, dep != NULL ? 1 : 0);
 }
 
-/*
- * Stripe `index` into the `n` domains of a group, `share` of it by relay, and from their takers to
- * the other needers.
- */
-static void bring_stripe(Planner *self, guint class_index, const RefitCell *cell, Cut *cut,
-                         guint index, const Arrival *group, guint n, double share) {
+/* Stripe `index` into the `n` domains of a group, the first of them arrival `first`. */
+static void bring_stripe(RefitPlanner *self, guint class_index, const RefitCell *cell,
+                         RefitCut *cut, guint index, guint first, guint n, double share) {
+    const RefitArrival *group = &g_array_index(self->arrivals, RefitArrival, first);
     const guint *takers = (const guint *)(gpointer)self->takers->data;
     /* handles[i][h]: the transfer by which domain i got a slice in hop h; 0 from the source. */
-    guint handles[MAX_GROUP][MAX_GROUP];
-    guint n_hops;
+    guint handles[REFIT_MAX_GROUP][REFIT_MAX_GROUP];
+    guint n_members = self->problem->classes[class_index].n_members, n_hops;
 
     cut_for_relay(self, &self->problem->classes[class_index], cut, n, share);
     n_hops = cut->slice > 0 ? n : 1;
     for (guint i = 0; i < n; i++) {
         gboolean pass_on = cut->slice == 0 && i > 0;
 
+        const RefitPart *part =
+            cut->slice > 0 ? &cut->direct[i] : refit_planner_whole_stripe(self, cut);
+        guint taker = takers[group[i].first_taker + index];
+        guint sender = pass_on ? takers[group[i - 1].first_taker + index]
+                               : choose_sender(self, cell, taker, part->bytes * n_members);
+
         handles[i][0] =
-            bring(self, class_index, cut->slice > 0 ? &cut->direct[i] : whole_stripe(self, cut),
-                  pass_on ? takers[group[i - 1].first_taker + index] : least_sent(self, cell),
-                  takers[group[i].first_taker + index], pass_on ? handles[i - 1] : NULL);
+            bring(self, class_index, part, sender, taker, pass_on ? handles[i - 1] : NULL);
     }
     for (guint hop = 1; hop < n_hops; hop++) {
         for (guint i = 0; i < n; i++) {
@@ -279,18 +274,16 @@ static void bring_stripe(Planner *self, guint class_index, const RefitCell *cell
         }
     }
     for (guint i = 0; i < n; i++) {
-        guint taker = takers[group[i].first_taker + index];
+        RefitLanded *landed =
+            &g_array_index(self->landed, RefitLanded, (first + i) * self->cuts->len + index);
 
-        for (guint r = 0; r < group[i].n_ranks; r++)
-            if (group[i].ranks[r] != taker)
-                refit_plan_builder_add(self->builder, class_index, whole_stripe(self, cut)->region,
-                                       taker, group[i].ranks[r], self->exchange_stage,
-                                       REFIT_LANDING_HOME, handles[i], n_hops);
+        landed->n = n_hops;
+        memcpy(landed->handles, handles[i], n_hops * sizeof *handles[i]);
     }
 }
 
 /* Puts the `n_takers` needers that have received least so far first; ties in rank order. */
-static void sort_takers(const Planner *self, guint *ranks, guint n_ranks, guint n_takers) {
+static void sort_takers(const RefitPlanner *self, guint *ranks, guint n_ranks, guint n_takers) {
     for (guint i = 0; i < n_takers; i++) {
         guint least = i, taker;
 
@@ -305,7 +298,7 @@ static void sort_takers(const Planner *self, guint *ranks, guint n_ranks, guint 
 }
 
 /* Who brings in which stripe: the needers in turn, or the least loaded ones when they are more. */
-static void choose_takers(Planner *self, Arrival *arrival, guint n_stripes) {
+static void choose_takers(RefitPlanner *self, RefitArrival *arrival, guint n_stripes) {
     guint *takers;
 
     arrival->first_taker = self->takers->len;
@@ -321,16 +314,17 @@ static void choose_takers(Planner *self, Arrival *arrival, guint n_stripes) {
 
 /*
  * Lists the domains that must bring the cell in, starting with another one each `turn`, so that
- * no domain is always the one that groups leave over.
+ * no domain is always the one that groups leave over. Cells with the same holders take the same
+ * turns, so that each holder serves the same domains again.
  */
-static void list_arrivals(Planner *self, guint class_index, const RefitCell *cell, guint turn,
+static void list_arrivals(RefitPlanner *self, guint class_index, const RefitCell *cell, guint turn,
                           gboolean serve) {
     guint n;
 
     g_array_set_size(self->arrivals, 0);
     g_array_set_size(self->takers, 0);
     for (guint first = 0; first < cell->n_needers; first += n) {
-        Arrival arrival = {.ranks = cell->needers + first};
+        RefitArrival arrival = {.ranks = cell->needers + first};
         guint first_inside, n_inside;
 
         n = refit_domain_run(self->topology, cell->needers, cell->n_needers, first);
@@ -345,7 +339,7 @@ static void list_arrivals(Planner *self, guint class_index, const RefitCell *cel
         return;
     turn %= self->arrivals->len;
     for (guint i = 0; i < turn; i++) {
-        Arrival arrival = g_array_index(self->arrivals, Arrival, i);
+        RefitArrival arrival = g_array_index(self->arrivals, RefitArrival, i);
         g_array_append_val(self->arrivals, arrival);
     }
     g_array_remove_range(self->arrivals, 0, turn);
@@ -356,40 +350,59 @@ static void list_arrivals(Planner *self, guint class_index, const RefitCell *cel
  * nearly equal size, so that none is left alone.
  */
 static guint group_size(guint left, double share) {
-    guint wanted = share < 1 ? (guint)MIN(1 / (1 - share) + 1, MAX_GROUP) : MAX_GROUP;
-    guint n_groups = MAX(MAX(left / wanted, 1), (left + MAX_GROUP - 1) / MAX_GROUP);
+    guint wanted = share < 1 ? (guint)MIN(1 / (1 - share) + 1, REFIT_MAX_GROUP) : REFIT_MAX_GROUP;
+    guint n_groups = MAX(MAX(left / wanted, 1), (left + REFIT_MAX_GROUP - 1) / REFIT_MAX_GROUP);
 
     return share > 0 ? (left + n_groups - 1) / n_groups : 1;
 }
 
-static void add_cell(Planner *self, guint class_index, const RefitCell *cell, guint turn) {
-    const RefitClass *klass = &self->problem->classes[class_index];
-    guint64 wanted = refit_class_bytes(klass, cell->volume) / self->stripe_bytes;
-    guint n, n_stripes, most_ranks = 1;
-    Cut *cuts;
+/*
+ * Stripes of a cell of `bytes` that up to `n` ranks of a domain need: one for each, unless they
+ * would be smaller than stripes may be, or so few bytes that NICs come out even without.
+ */
+static guint wanted_stripes(const RefitPlanner *self, const RefitClass *klass, guint64 bytes,
+                            guint n) {
+    guint64 least = MAX(self->stripe_bytes * klass->n_members, self->even_bytes);
+    guint64 wanted = MAX(bytes * klass->n_members / MAX(least, 1), 1);
+    guint levels = 0;
 
-    list_arrivals(self, class_index, cell, turn, TRUE);
+    if (wanted >= n || n <= REFIT_MAX_SWAP)
+        return (guint)MIN(wanted, n);
+    while (1u << levels < n)
+        levels++;
+    return (guint)MIN(wanted, levels); /* a tree for each; more would cost more than `n` do */
+}
+
+static void add_cell(RefitPlanner *self, guint class_index, const RefitCell *cell, guint number) {
+    const RefitClass *klass = &self->problem->classes[class_index];
+    guint64 bytes = refit_class_bytes(klass, cell->volume);
+    guint n, n_stripes, most_ranks = 1;
+    RefitCut *cuts;
+
+    list_arrivals(self, class_index, cell, cell->holders[0] + number, TRUE);
     for (guint a = 0; a < self->arrivals->len; a++)
-        most_ranks = MAX(most_ranks, g_array_index(self->arrivals, Arrival, a).n_ranks);
-    n_stripes = count_stripes(klass, cell, (guint)CLAMP(wanted, 1, most_ranks));
+        most_ranks = MAX(most_ranks, g_array_index(self->arrivals, RefitArrival, a).n_ranks);
+    n_stripes = count_stripes(klass, cell, wanted_stripes(self, klass, bytes, most_ranks));
     for (guint a = 0; a < self->arrivals->len; a++)
-        choose_takers(self, &g_array_index(self->arrivals, Arrival, a), n_stripes);
+        choose_takers(self, &g_array_index(self->arrivals, RefitArrival, a), n_stripes);
     cuts = cut_cell(self, klass, cell, n_stripes);
+    g_array_set_size(self->landed, 0);
+    g_array_set_size(self->landed, self->arrivals->len * n_stripes);
     for (guint a = 0; a < self->arrivals->len; a += n) {
-        const Arrival *group = &g_array_index(self->arrivals, Arrival, a);
         double share = self->relayed[least_sent(self, cell)];
 
         n = group_size(self->arrivals->len - a, share);
         for (guint i = 0; i < n_stripes; i++)
             if (!refit_region_is_empty(&cuts[i].stripe))
-                bring_stripe(self, class_index, cell, &cuts[i], i, group, n, share);
+                bring_stripe(self, class_index, cell, &cuts[i], i, a, n, share);
     }
+    refit_planner_exchange(self, class_index, cell);
 }
 
 /* ---- whole model ---- */
 
 /* First pass: what each source rank would send if every domain were served by a holder. */
-static void find_relayed_shares(Planner *self, double quota_bytes) {
+static void find_relayed_shares(RefitPlanner *self, double quota_bytes) {
     g_autofree gboolean *shared = g_new0(gboolean, self->problem->n_ranks); /* could be relayed */
 
     for (guint c = 0; c < self->problem->n_classes; c++) {
@@ -421,10 +434,10 @@ static void find_relayed_shares(Planner *self, double quota_bytes) {
  * What a rank receives by relay or over NVLink comes after its network stage, and overlaps with
  * that of the next batch only: the more of it, the more batches. Each batch costs messages.
  */
-static guint count_batches(const Planner *self, double bound_s) {
+static guint count_batches(const RefitPlanner *self, double bound_s) {
     const RefitCase *refit_case = self->problem->refit_case;
     g_autofree guint64 *exchanged = g_new0(guint64, self->problem->n_ranks);
-    double most_relayed = 0, tail_s = 0, most_batches;
+    double most_relayed = 0, tail_s = 0, wanted, most_batches;
 
     for (guint rank = 0; rank < self->problem->n_ranks; rank++)
         most_relayed = MAX(most_relayed, self->relayed[rank]);
@@ -445,12 +458,12 @@ static guint count_batches(const Planner *self, double bound_s) {
     }
     for (guint rank = 0; rank < self->problem->n_ranks; rank++)
         tail_s = MAX(tail_s, (double)exchanged[rank] / self->topology->nvlink_bandwidth.value);
-    tail_s += most_relayed * bound_s;
+    wanted =
+        MAX(tail_s / (TAIL_SHARE * bound_s), MIN(most_relayed / TAIL_SHARE, RELAY_BATCHES - 1));
     /* No batch without a stripe for every rank that receives. */
     most_batches =
         (double)self->problem->needed_bytes / self->problem->n_ranks / (double)self->stripe_bytes;
-    return (guint)CLAMP(MIN(tail_s / (TAIL_SHARE * bound_s) + 1, most_batches), 1,
-                        refit_case->profile->batches);
+    return (guint)CLAMP(MIN(wanted + 1, most_batches), 1, refit_case->profile->batches);
 }
 
 static gboolean build(RefitPlanBuilder *builder, const RefitProblem *problem, GError **error) {
@@ -458,28 +471,36 @@ static gboolean build(RefitPlanBuilder *builder, const RefitProblem *problem, GE
     g_autofree guint64 *sent = g_new0(guint64, problem->n_ranks);
     g_autofree guint64 *received = g_new0(guint64, problem->n_ranks);
     g_autofree double *relayed = g_new0(double, problem->n_ranks);
-    g_autoptr(GArray) arrivals = g_array_new(FALSE, FALSE, sizeof(Arrival));
+    g_autofree guint *known = g_new(guint, (gsize)problem->n_ranks * MAX_KNOWN);
+    g_autofree guint *n_known = g_new0(guint, problem->n_ranks);
+    g_autoptr(GArray) arrivals = g_array_new(FALSE, FALSE, sizeof(RefitArrival));
     g_autoptr(GArray) takers = g_array_new(FALSE, FALSE, sizeof(guint));
-    g_autoptr(GArray) cuts = g_array_new(FALSE, TRUE, sizeof(Cut));
-    Planner self = {
+    g_autoptr(GArray) cuts = g_array_new(FALSE, TRUE, sizeof(RefitCut));
+    g_autoptr(GArray) landed = g_array_new(FALSE, TRUE, sizeof(RefitLanded));
+    RefitPlanner self = {
         .builder = builder,
         .problem = problem,
         .topology = refit_case->topology,
         .sent = sent,
         .received = received,
         .relayed = relayed,
+        .known = known,
+        .n_known = n_known,
         .stripe_bytes = (guint64)refit_case->profile->stripe_bytes.value,
         .arrivals = arrivals,
         .takers = takers,
         .cuts = cuts,
+        .landed = landed,
     };
-    guint turn = 0;
+    double quota_bytes;
     RefitBound bound;
 
     g_array_set_clear_func(cuts, clear_cut);
     if (!refit_bound_compute(problem, &bound, error))
         return FALSE;
-    find_relayed_shares(&self, bound.time_s * refit_case->topology->nic_bandwidth.value);
+    quota_bytes = bound.time_s * refit_case->topology->nic_bandwidth.value;
+    self.even_bytes = (guint64)(EVEN_SHARE * quota_bytes);
+    find_relayed_shares(&self, quota_bytes);
     self.network_stage = refit_plan_builder_add_stage(builder, "network", 1);
     self.relay_stage = refit_plan_builder_add_stage(builder, "relay", 1);
     self.exchange_stage = refit_plan_builder_add_stage(builder, "exchange", 1);
@@ -489,7 +510,7 @@ static gboolean build(RefitPlanBuilder *builder, const RefitProblem *problem, GE
         const RefitCells *cells = problem->classes[c].cells;
 
         for (guint i = 0; i < cells->n_cells; i++)
-            add_cell(&self, c, &cells->cells[i], turn++);
+            add_cell(&self, c, &cells->cells[i], i);
     }
     refit_plan_builder_add_logical_bytes(builder, problem->weight_bytes);
     return TRUE;

@@ -13,9 +13,14 @@
  * Dates: SimGrid solves again at every date, and in a plan of 10^5 flows nearly each flow has a
  * date of its own. So when time stops at a date, everything due within the precision after it
  * happens at this stop too: flows about to end are ended, items about to start are started. What
- * they are early is remembered: an item's own dates (start_s, end_s) keep the exact sum of
- * durations along its chain and run ahead of the engine's clock by little more than the precision.
- * Merging therefore changes which flows share for a moment, and loses no delay.
+ * they are early is remembered: an item's own dates (start_s, end_s) run ahead of the engine's
+ * clock by little more than the precision.
+ *
+ * A flow that is ended early leaves bytes that its ports have not carried. The ports keep them as a
+ * debt, and flows that start there carry it in addition to their own bytes; in turn, one that would
+ * have started when the early one really ended starts without a lead. What is owed in the end
+ * delays the last flow of a port. So merging changes which flows share for a moment, but every port
+ * carries all its bytes, and no result is faster than the busiest port allows.
  *
  * Items: a communication is created only when its predecessors are done, since SimGrid scans a list
  * of all existing ones at each completion. JOIN and DELAY items never enter the network; dates
@@ -28,6 +33,7 @@
 
 #include "refit-netsim-private.h"
 
+#include <array>
 #include <cmath>
 #include <cstdlib>
 #include <exception>
@@ -54,10 +60,36 @@ namespace {
 /* Rounding only: dates within the caller's precision are merged here, see time_stopped(). */
 constexpr const char *ENGINE_PRECISION = "surf/precision:1e-11";
 
-struct Port {
-    s4u::Link *up;
-    s4u::Link *down;
+/* Numbers of the ports that a flow goes through: its route. */
+struct Ports {
+    guint n = 0;
+    std::array<guint, 4> numbers{};
+
+    void add(guint number) {
+        numbers[n++] = number;
+    }
+    const guint *begin() const {
+        return numbers.data();
+    }
+    const guint *end() const {
+        return numbers.data() + n;
+    }
 };
+
+/* Ports in order: NVLink out and in, NIC out and in of GPU 0, of GPU 1, ...; then of leaves. */
+Ports ports_between(const RefitNetsimPlatform &platform, guint from, guint to) {
+    bool inside = from / platform.gpus_per_domain == to / platform.gpus_per_domain;
+    guint link = inside ? 0 : 2;
+    Ports ports;
+
+    ports.add(4 * from + link);
+    if (!inside && platform.n_leaves > 0 && platform.leaf_of[from] != platform.leaf_of[to]) {
+        ports.add(4 * platform.n_gpus + 2 * platform.leaf_of[from]);
+        ports.add(4 * platform.n_gpus + 2 * platform.leaf_of[to] + 1);
+    }
+    ports.add(4 * to + link + 1);
+    return ports;
+}
 
 /* One flat zone; points are created in the order of GPU numbers. */
 class GpuZone : public routing::NetZoneImpl {
@@ -71,13 +103,13 @@ class GpuZone : public routing::NetZoneImpl {
 
         first_id_ = get_table_size();
         for (guint gpu = 0; gpu < platform_.n_gpus; gpu++)
-            hosts.push_back(get_iface()->create_host(name("gpu", gpu), 1e9)->seal());
+            hosts.push_back(get_iface()->create_host("gpu" + std::to_string(gpu), 1e9)->seal());
         for (guint gpu = 0; gpu < platform_.n_gpus; gpu++) {
-            nvlink_.push_back(port("nvlink", gpu, platform_.nvlink_bytes_per_s * scale));
-            nic_.push_back(port("nic", gpu, platform_.nic_bytes_per_s * scale));
+            add_ports("nvlink", gpu, platform_.nvlink_bytes_per_s * scale);
+            add_ports("nic", gpu, platform_.nic_bytes_per_s * scale);
         }
         for (guint leaf = 0; leaf < platform_.n_leaves; leaf++)
-            leaves_.push_back(port("leaf", leaf, platform_.leaf_uplink_bytes_per_s * scale));
+            add_ports("leaf", leaf, platform_.leaf_uplink_bytes_per_s * scale);
         get_iface()->seal();
         return hosts;
     }
@@ -86,46 +118,38 @@ class GpuZone : public routing::NetZoneImpl {
                          routing::Route *route, double *) override {
         auto from = static_cast<guint>(src->id() - first_id_);
         auto to = static_cast<guint>(dst->id() - first_id_);
-        auto &links = route->link_list_;
 
-        if (from / platform_.gpus_per_domain == to / platform_.gpus_per_domain) {
-            links.push_back(nvlink_[from].up->get_impl());
-            links.push_back(nvlink_[to].down->get_impl());
-            return;
-        }
-        links.push_back(nic_[from].up->get_impl());
-        if (!leaves_.empty() && platform_.leaf_of[from] != platform_.leaf_of[to]) {
-            links.push_back(leaves_[platform_.leaf_of[from]].up->get_impl());
-            links.push_back(leaves_[platform_.leaf_of[to]].down->get_impl());
-        }
-        links.push_back(nic_[to].down->get_impl());
+        for (guint port : ports_between(platform_, from, to))
+            route->link_list_.push_back(ports_[port]->get_impl());
+    }
+
+    const std::vector<s4u::Link *> &ports() const {
+        return ports_;
     }
 
   private:
-    static std::string name(const char *kind, guint number) {
-        return kind + std::to_string(number);
-    }
-
-    Port port(const char *kind, guint number, double bandwidth) {
-        std::string base = name(kind, number);
-        return {get_iface()->create_link(base + "-up", bandwidth)->seal(),
-                get_iface()->create_link(base + "-down", bandwidth)->seal()};
+    void add_ports(const char *kind, guint number, double bandwidth) {
+        for (const char *direction : {"-up", "-down"})
+            ports_.push_back(get_iface()
+                                 ->create_link(kind + std::to_string(number) + direction, bandwidth)
+                                 ->seal());
     }
 
     const RefitNetsimPlatform &platform_;
     unsigned long first_id_ = 0;
-    std::vector<Port> nvlink_, nic_, leaves_;
+    std::vector<s4u::Link *> ports_;
 };
 
 class Simulation {
   public:
-    Simulation(const RefitNetsimGraph &graph, guint *n_predecessors, double precision_s,
-               RefitNetsimTime *times, RefitNetsimStatus *status)
-        : graph_(graph), n_predecessors_(n_predecessors), precision_s_(precision_s), times_(times),
-          status_(status) {
+    Simulation(const RefitNetsimPlatform &platform, const RefitNetsimGraph &graph,
+               guint *n_predecessors, double precision_s, RefitNetsimTime *times,
+               RefitNetsimStatus *status)
+        : platform_(platform), graph_(graph), n_predecessors_(n_predecessors),
+          precision_s_(precision_s), times_(times), status_(status) {
     }
 
-    void run(const RefitNetsimPlatform &platform) {
+    void run() {
         xbt_log_control_set("root.thresh:critical");
         s4u::Engine engine("refit");
         for (const char *setting :
@@ -134,8 +158,11 @@ class Simulation {
             s4u::Engine::set_config(setting);
 
         scale_ = scale_for_sizes();
-        hosts_ = (new GpuZone(platform))->build(scale_); /* owned by the engine */
+        auto *zone = new GpuZone(platform_); /* owned by the engine */
+        hosts_ = zone->build(scale_);
         engine.seal_platform();
+        for (const s4u::Link *port : zone->ports())
+            debts_.push_back({port->get_bandwidth()});
         s4u::Activity::on_completion_cb([this](const s4u::Activity &activity) {
             completed(static_cast<guint>(reinterpret_cast<guintptr>(activity.get_data<void>())),
                       activity.get_impl());
@@ -150,11 +177,25 @@ class Simulation {
         start_ready();
         arm();
         engine.run();
+        settle_debts();
         status_->makespan_s = makespan_s_;
     }
 
   private:
     using Due = std::pair<double, guint>;
+
+    /* What a port has not carried of flows that were ended early. Bytes are scaled. */
+    struct Debt {
+        double bandwidth;
+        double bytes = 0;
+        double rate = 0;       /* of the flow that was ended early last */
+        double last_end_s = 0; /* of any flow, on the engine's clock */
+        guint last_item = 0;
+    };
+
+    struct Early {
+        double seconds, bytes;
+    };
 
     /* Brings the largest size near 2^50: no size loses a relevant digit by becoming an integer. */
     double scale_for_sizes() const {
@@ -179,13 +220,13 @@ class Simulation {
     /* SimGrid has ended the flows of this very date; the ones that follow closely end as well. */
     void time_stopped(const s4u::Engine &engine) {
         finished_.clear(); /* a communication must outlive the callback that announces its end */
-        early_s_.clear();
+        early_.clear();
         for (auto *model : engine.get_all_models()) {
             auto &heap = model->get_action_heap();
             while (!heap.empty() && is_due(heap.top_date())) {
                 double date_s = heap.top_date();
                 auto *action = heap.pop();
-                early_s_[action->get_activity()] = date_s - now_s();
+                early_[action->get_activity()] = {date_s - now_s(), action->get_remains()};
                 action->finish(simgrid::kernel::resource::Action::State::FINISHED);
                 heap.remove(action);
             }
@@ -220,18 +261,76 @@ class Simulation {
         auto flow = s4u::Comm::sendto_init();
 
         lead_s_[item] = times_[item].start_s - now_s();
-        flow->set_payload_size(
-            static_cast<uint64_t>(std::llround(std::max(what.bytes * scale_, 1.0))));
+        flow->set_payload_size(static_cast<uint64_t>(
+            std::llround(std::max(what.bytes * scale_ + take_debt(item), 1.0))));
         flow->set_data(reinterpret_cast<void *>(static_cast<guintptr>(item)));
         flows_[item] = flow;
         flow->set_source(hosts_[what.src])->set_destination(hosts_[what.dst]); /* starts it */
     }
 
+    Ports ports_of(guint item) const {
+        return ports_between(platform_, graph_.items[item].src, graph_.items[item].dst);
+    }
+
+    void leave_debt(guint item, Early early) {
+        for (guint port : ports_of(item)) {
+            Debt &debt = debts_[port];
+
+            debt.last_end_s = now_s();
+            debt.last_item = item;
+            if (early.seconds > 0) {
+                debt.bytes += early.bytes;
+                debt.rate = early.bytes / early.seconds;
+            }
+        }
+    }
+
+    /*
+     * What a new flow carries of the debt of its ports: as much as its lead stands for, and all
+     * above what the port carries within the precision. Takes that much off the lead.
+     */
+    double take_debt(guint item) {
+        const Ports ports = ports_of(item);
+        double most = 0, rate = 0, lead_s = lead_s_[item];
+
+        for (guint port : ports) {
+            const Debt &debt = debts_[port];
+            double bytes =
+                std::min(debt.bytes,
+                         std::max(lead_s * debt.rate, debt.bytes - debt.bandwidth * precision_s_));
+
+            if (bytes > most) {
+                most = bytes;
+                rate = debt.rate;
+            }
+        }
+        if (!(most > 0))
+            return 0;
+        for (guint port : ports)
+            debts_[port].bytes -= most;
+        lead_s_[item] = std::max(lead_s - most / rate, 0.0);
+        return most;
+    }
+
+    /* Nothing follows that could carry the rest. */
+    void settle_debts() {
+        for (const Debt &debt : debts_) {
+            RefitNetsimTime &last = times_[debt.last_item];
+
+            if (!(debt.bytes > 0))
+                continue;
+            last.end_s = std::max(last.end_s, debt.last_end_s + debt.bytes / debt.bandwidth);
+            makespan_s_ = std::max(makespan_s_, last.end_s);
+        }
+    }
+
     void completed(guint item, const simgrid::kernel::activity::ActivityImpl *activity) {
-        auto early = early_s_.find(activity);
+        auto found = early_.find(activity);
+        Early early = found == early_.end() ? Early{0, 0} : found->second;
 
         finished_.push_back(std::move(flows_[item]));
-        end(item, now_s() + lead_s_[item] + (early == early_s_.end() ? 0 : early->second));
+        leave_debt(item, early);
+        end(item, now_s() + lead_s_[item] + early.seconds);
         start_ready();
         arm();
     }
@@ -285,6 +384,7 @@ class Simulation {
         simgrid::kernel::timer::Timer::set(armed_s_, [this] { handle_due(); });
     }
 
+    const RefitNetsimPlatform &platform_;
     const RefitNetsimGraph &graph_;
     guint *n_predecessors_;
     double precision_s_;
@@ -296,7 +396,8 @@ class Simulation {
     std::vector<s4u::Host *> hosts_;
     std::vector<s4u::CommPtr> flows_, finished_;
     std::vector<double> lead_s_; /* per flow: its start minus the engine's clock then */
-    std::unordered_map<const simgrid::kernel::activity::ActivityImpl *, double> early_s_;
+    std::unordered_map<const simgrid::kernel::activity::ActivityImpl *, Early> early_;
+    std::vector<Debt> debts_; /* per port */
     std::vector<guint> ready_;
     std::priority_queue<Due, std::vector<Due>, std::greater<Due>> due_;
 };
@@ -376,7 +477,7 @@ void refit_netsim_simgrid(const RefitNetsimPlatform *platform, const RefitNetsim
                           RefitNetsimStatus *status) {
     allocate_nodes_densely();
     try {
-        Simulation(*graph, n_predecessors, precision_s, times, status).run(*platform);
+        Simulation(*platform, *graph, n_predecessors, precision_s, times, status).run();
     } catch (const std::exception &exception) {
         g_strlcpy(status->error, exception.what(), sizeof status->error);
     }

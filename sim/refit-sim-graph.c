@@ -21,9 +21,11 @@
 #include "refit-sim-graph.h"
 
 /* Up to so many messages every date is kept apart; beyond, dates within this share of the busiest
- * port's time are merged, which bounds the number of solves whatever the size of messages. */
+ * port's time are merged, and within this share of what a mean message of the plan takes alone:
+ * what is merged must be short against the flows that share. */
 #define EXACT_MESSAGES 3000
-#define RESOLUTION_SHARE 0.0005
+#define RESOLUTION_SHARE 0.0003
+#define RESOLUTION_OF_MESSAGE 0.25
 /* A message makes fewer than 20 items and edges stay below 2^31 array entries. */
 #define MAX_MESSAGES 50000000u
 #define MESSAGE_ITEMS (sizeof(RefitSimMessage) / sizeof(guint))
@@ -47,6 +49,9 @@ typedef struct {
     const RefitPlan *plan;
     double operation_s, run_s, bucket_s;
     double pack_bytes_per_s, unpack_bytes_per_s; /* 0: free */
+    /* Per rank: held bytes per byte sent from parameters, or received into them, where the form on
+     * the wire is another one; 0 elsewhere. */
+    double *cast_from, *cast_to;
     RefitSimGraph *out;
     guint streams_per_rank;
     GArray *edges;   /* guint pairs: before, after */
@@ -228,11 +233,27 @@ static Stream *stream_of(const Build *build, guint rank, const RefitMessage *mes
 
 /* ---- messages ---- */
 
-/* Seconds to gather or scatter `runs` pieces; a single run needs neither. */
-static double copy_s(const Build *build, guint64 bytes, guint64 runs, double bytes_per_s) {
-    if (runs <= 1)
+/*
+ * Seconds to gather or scatter `runs` pieces; a single run needs neither, unless it is cast. The
+ * rates are those of a copy, which reads and writes each byte: a cast reads or writes `cast` bytes
+ * for each byte on the wire.
+ */
+static double copy_s(const Build *build, guint64 bytes, guint64 runs, double bytes_per_s,
+                     double cast) {
+    double touched = cast > 0 ? (double)bytes * (1 + cast) / 2 : (double)bytes;
+
+    if (runs <= 1 && !(cast > 0))
         return 0;
-    return (bytes_per_s > 0 ? (double)bytes / bytes_per_s : 0) + (double)runs * build->run_s;
+    return (bytes_per_s > 0 ? touched / bytes_per_s : 0) +
+           (runs > 1 ? (double)runs * build->run_s : 0);
+}
+
+/* Only what comes first hand is cast: later hops send on what they received. */
+static double cast_from(const Build *build, const RefitMessage *message) {
+    guint n_deps;
+
+    refit_sim_deps_of_pair(build->deps, message->pair, &n_deps);
+    return n_deps == 0 ? build->cast_from[build->plan->pairs[message->pair].src] : 0;
 }
 
 /* One more copy behind the rank's copies of the same stream; REFIT_SIM_NONE when free. */
@@ -323,10 +344,14 @@ static void add_dependencies(Build *build, guint m, guint first) {
 static guint add_move(Build *build, const RefitMessage *message) {
     const RefitPair *pair = &build->plan->pairs[message->pair];
 
-    /* A local copy reads and writes the same memory. */
-    if (pair->link == REFIT_LINK_LOCAL)
-        return add_delay(build,
-                         2 * (double)message->bytes / build->topology->memory_bandwidth.value);
+    /* A local copy reads and writes the same memory, each side in its own form. */
+    if (pair->link == REFIT_LINK_LOCAL) {
+        double from = cast_from(build, message), to = build->cast_to[pair->dst];
+        double touched = (from > 0 ? from : 1) + (to > 0 ? to : 1);
+
+        return add_delay(build, touched * (double)message->bytes /
+                                    build->topology->memory_bandwidth.value);
+    }
     return add_item(build, (RefitNetsimItem){.kind = REFIT_NETSIM_FLOW,
                                              .src = pair->src,
                                              .dst = pair->dst,
@@ -354,9 +379,9 @@ static void add_message(Build *build, guint m) {
     items->move = items->end = add_move(build, message);
     items->pack = items->unpack = items->arrived = REFIT_SIM_NONE;
     if (!local && !refit_sim_deps_from_staging(build->deps, message->pair))
-        items->pack =
-            add_copy(build, &streams[0]->pack,
-                     copy_s(build, message->bytes, message->runs_src, build->pack_bytes_per_s));
+        items->pack = add_copy(build, &streams[0]->pack,
+                               copy_s(build, message->bytes, message->runs_src,
+                                      build->pack_bytes_per_s, cast_from(build, message)));
     first = items->pack != REFIT_SIM_NONE ? items->pack : items->move;
     add_edge(build, items->pack, items->move);
     add_edge(build, ops[0], first);
@@ -366,8 +391,8 @@ static void add_message(Build *build, guint m) {
     add_dependencies(build, m, first);
     last = items->end;
     if (!local && !refit_sim_deps_into_staging(build->deps, message->pair)) {
-        double seconds =
-            copy_s(build, message->bytes, message->runs_dst, build->unpack_bytes_per_s);
+        double seconds = copy_s(build, message->bytes, message->runs_dst, build->unpack_bytes_per_s,
+                                build->cast_to[pair->dst]);
 
         if (seconds > 0) {
             guint landed = arrival_of(build, m);
@@ -432,20 +457,32 @@ static void begin_batch(Build *build, guint b) {
 
 /* ---- the whole ---- */
 
-/* What the busiest port needs for its bytes, times RESOLUTION_SHARE; exact in small plans. */
+/*
+ * Shares of what the busiest port needs for its bytes, and for one of its messages; exact in small
+ * plans.
+ */
 static double choose_resolution(const Build *build) {
     const RefitPlan *plan = build->plan;
-    double busiest_s = 0;
+    guint n_ranks = plan->problem->n_ranks;
+    double busiest_s = 0, resolution_s;
+    guint64 n_messages = 0;
 
     if (plan->n_messages <= EXACT_MESSAGES)
         return 0;
-    for (guint rank = 0; rank < plan->problem->n_ranks; rank++)
+    for (guint rank = 0; rank < n_ranks; rank++)
         for (guint link = REFIT_LINK_NVLINK; link < REFIT_N_LINKS; link++) {
             const RefitRankAccount *account = &plan->accounts[rank];
-            busiest_s = MAX(busiest_s, (double)MAX(account->in[link], account->out[link]) /
-                                           link_bandwidth(build->topology, link));
+            double in_s = (double)account->in[link] / link_bandwidth(build->topology, link);
+            double out_s = (double)account->out[link] / link_bandwidth(build->topology, link);
+
+            if (MAX(in_s, out_s) > busiest_s)
+                n_messages = in_s > out_s ? account->messages_in : account->messages_out;
+            busiest_s = MAX(busiest_s, MAX(in_s, out_s));
         }
-    return RESOLUTION_SHARE * busiest_s;
+    resolution_s = RESOLUTION_SHARE * busiest_s;
+    if (n_messages > 0)
+        resolution_s = MIN(resolution_s, RESOLUTION_OF_MESSAGE * busiest_s / (double)n_messages);
+    return resolution_s;
 }
 
 static double term(const RefitProfile *profile, RefitTerm which) {
@@ -504,6 +541,8 @@ RefitSimGraph *refit_sim_graph_new(const RefitTopology *topology, const RefitPro
         n_tracks = MAX(n_tracks, plan->stages[stage].track + 1);
     build.streams_per_rank = n_tracks * plan->n_lanes * REFIT_N_LINKS;
     n_streams = (gsize)n_ranks * build.streams_per_rank;
+    build.cast_from = refit_case_cast_ratios(plan->problem->refit_case, TRUE);
+    build.cast_to = refit_case_cast_ratios(plan->problem->refit_case, FALSE);
     build.out = out = g_new0(RefitSimGraph, 1);
     out->items = g_array_new(FALSE, FALSE, sizeof(RefitNetsimItem));
     out->messages = (RefitSimMessage *)new_filled(plan->n_messages * MESSAGE_ITEMS);
@@ -525,6 +564,8 @@ RefitSimGraph *refit_sim_graph_new(const RefitTopology *topology, const RefitPro
     g_array_unref(build.groups);
     refit_sim_deps_free(build.deps);
     g_free(build.arrivals);
+    g_free(build.cast_from);
+    g_free(build.cast_to);
     g_free(build.streams);
     g_free(build.batch_messages);
     g_free(build.lane_batches);

@@ -134,9 +134,10 @@ static gboolean simulator_run(gpointer data, RefitEventFunc func, gpointer user_
     events = collect_events(self, times);
     for (guint i = 0; func != NULL && i < events->len; i++)
         func(&g_array_index(events, RefitEvent, i), user_data);
+    if (events->len > 0) /* with latency behind the last item, or a port's last bytes */
+        makespan_s = MAX(makespan_s, g_array_index(events, RefitEvent, events->len - 1).end_s);
     *result_out = (RefitRunResult){
-        .duration_s =
-            events->len > 0 ? g_array_index(events, RefitEvent, events->len - 1).end_s : 0,
+        .duration_s = events->len > 0 ? makespan_s : 0,
         .n_flows = self->plan->n_messages,
         .time_resolution_s = self->graph->resolution_s,
     };
