@@ -1,0 +1,450 @@
+/*
+ * Ranks of the executor on the stand-in. Ranks meet in memory that all share, threads and processes
+ * alike: each call of the gather has a place of its own there, so nothing is ever reused. What a
+ * rank found is written there, too, and judged by the process that started the ranks. Cost: some
+ * megabytes of address space.
+ */
+
+#include "executor-run.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { MAX_CALLS = 24, MAX_RECORD = 1024, MAX_TEXT = 1024 };
+
+/* GLib is not built for ThreadSanitizer, which does not see that its locks order anything. */
+const char *__tsan_default_suppressions(void); /* NOLINT: the sanitizer's name */
+const char *__tsan_default_suppressions(void) {
+    return "race:g_rw_lock_reader_lock\nrace:g_rw_lock_reader_unlock\n";
+}
+
+typedef enum { RANK_GONE, RANK_WELL, RANK_FAILED } Outcome;
+
+typedef struct {
+    _Atomic int outcome;
+    guint64 version;
+    int serves;
+    guint64 events, event_bytes;
+    char text[MAX_TEXT];
+} Verdict;
+
+typedef struct {
+    _Atomic int failed; /* 1 + the rank that told so first */
+    char failure[MAX_TEXT];
+    _Atomic int came[MAX_CALLS][EXECUTOR_MAX_RANKS];
+    char records[MAX_CALLS][EXECUTOR_MAX_RANKS][MAX_RECORD];
+    Verdict verdicts[EXECUTOR_MAX_RANKS];
+} Shared;
+
+typedef struct {
+    const ProgramSet *set;
+    const ExecutorRun *run;
+    Shared *shared;
+    guint rank;
+    guint n_calls;
+    RefitGpuRank *gpu;
+    guint64 *source, *destination; /* device addresses */
+    cudaStream_t stream;
+    char **after; /* destination parameters as the caller's stream saw them */
+} Member;
+
+/* ---- meeting ---- */
+
+static gboolean hear(gpointer user_data, GError **error) {
+    Member *self = user_data;
+    int failed = atomic_load_explicit(&self->shared->failed, memory_order_acquire);
+
+    if (failed > 0)
+        g_set_error(error, REFIT_ERROR, REFIT_ERROR_BACKEND, "rank %d failed: %s", failed - 1,
+                    self->shared->failure);
+    return failed <= 0;
+}
+
+static gboolean gather(gpointer user_data, gconstpointer mine, gsize bytes, gpointer all,
+                       guint8 *came, double timeout_s, GError **error) {
+    Member *self = user_data;
+    Shared *shared = self->shared;
+    guint call = self->n_calls++ % MAX_CALLS, n = self->set->n_ranks, n_came = 0;
+    gint64 deadline = g_get_monotonic_time() + (gint64)(timeout_s * G_USEC_PER_SEC);
+
+    CHECK(self->n_calls <= MAX_CALLS && bytes <= MAX_RECORD);
+    memcpy(shared->records[call][self->rank], mine, bytes);
+    atomic_store_explicit(&shared->came[call][self->rank], 1, memory_order_release);
+    while (n_came < n) {
+        n_came = 0;
+        for (guint r = 0; r < n; r++)
+            n_came += atomic_load_explicit(&shared->came[call][r], memory_order_acquire) != 0;
+        if (n_came < n && self->run->informs && !hear(self, error))
+            return FALSE;
+        if (n_came < n && g_get_monotonic_time() > deadline)
+            break;
+        if (n_came < n)
+            g_usleep(200);
+    }
+    for (guint r = 0; r < n; r++) {
+        came[r] = atomic_load_explicit(&shared->came[call][r], memory_order_acquire) != 0;
+        if (came[r])
+            memcpy((char *)all + r * bytes, shared->records[call][r], bytes);
+    }
+    return TRUE;
+}
+
+static GError *tell(gpointer user_data, GError *mine) {
+    Member *self = user_data;
+    int nobody = 0;
+
+    if (atomic_compare_exchange_strong(&self->shared->failed, &nobody, -1)) {
+        g_strlcpy(self->shared->failure, mine->message, MAX_TEXT);
+        atomic_store_explicit(&self->shared->failed, (int)self->rank + 1, memory_order_release);
+    }
+    return mine;
+}
+
+/* ---- one rank ---- */
+
+static const RefitModel *model_of(const Member *self) {
+    return self->set->plan->problem->refit_case->model;
+}
+
+static gboolean fill(Member *self, const RefitRankViews *views, gboolean filled, guint64 address,
+                     guint parameter, GError **error) {
+    g_autofree guint8 *bytes = program_parameter_bytes(views, parameter, model_of(self), filled);
+
+    return views->parameters[parameter].bytes == 0 ||
+           refit_gpu.memory_upload(self->gpu, address, bytes, views->parameters[parameter].bytes,
+                                   error);
+}
+
+static gboolean allocate(Member *self, const RefitRankViews *views, gboolean filled,
+                         guint64 **addresses_out, GError **error) {
+    guint n = views != NULL ? views->n_parameters : 0;
+
+    *addresses_out = g_new0(guint64, n + 1);
+    for (guint p = 0; p < n; p++) {
+        guint64 address = refit_gpu.memory_alloc(self->gpu, views->parameters[p].bytes, error);
+        (*addresses_out)[p] = address;
+        if (address == 0 || !fill(self, views, filled, address, p, error))
+            return FALSE;
+    }
+    return TRUE;
+}
+
+static void release(Member *self, const RefitRankViews *views, guint64 *addresses) {
+    for (guint p = 0; addresses != NULL && p < (views != NULL ? views->n_parameters : 0); p++)
+        refit_gpu.memory_free(self->gpu, addresses[p]);
+    g_free(addresses);
+}
+
+static const char *compare(const Member *self, guint parameter, const guint8 *found) {
+    const RefitRankViews *views = self->set->destination[self->rank];
+    g_autofree guint8 *right = program_parameter_bytes(views, parameter, model_of(self), TRUE);
+
+    return memcmp(found, right, views->parameters[parameter].bytes) == 0
+               ? NULL
+               : views->parameters[parameter].name;
+}
+
+/* Bytes of all destination parameters, padding included. */
+static gboolean check_bytes(Member *self, GError **error) {
+    const RefitRankViews *views = self->set->destination[self->rank];
+
+    for (guint p = 0; p < (views != NULL ? views->n_parameters : 0); p++) {
+        guint64 size = views->parameters[p].bytes;
+        g_autofree guint8 *bytes = g_malloc0(size + 1);
+        /* Again where a planned fault hit this call: the run itself has ended well. */
+        if (size > 0 &&
+            !refit_gpu.memory_download(self->gpu, bytes, self->destination[p], size, NULL) &&
+            !refit_gpu.memory_download(self->gpu, bytes, self->destination[p], size, error))
+            return FALSE;
+        const char *wrong = compare(self, p, bytes);
+        if (wrong == NULL && self->after != NULL)
+            wrong = compare(self, p, (guint8 *)self->after[p]);
+        if (wrong != NULL) {
+            g_set_error(error, REFIT_ERROR, REFIT_ERROR_COVERAGE, "wrong bytes in %s", wrong);
+            return FALSE;
+        }
+    }
+    return TRUE;
+}
+
+static void count_event(const RefitEvent *event, gpointer user_data) {
+    Verdict *verdict = user_data;
+
+    CHECK(event->start_s >= 0 && event->end_s >= event->start_s);
+    if (event->activity == REFIT_ACTIVITY_NETWORK || event->activity == REFIT_ACTIVITY_NVLINK)
+        verdict->event_bytes += event->bytes;
+    verdict->events++;
+}
+
+static void check_accounts(const Member *self, const RefitGpuResult *result) {
+    const RefitRankAccount *account = &self->set->plan->accounts[self->rank];
+    guint64 staged = 0;
+
+    for (guint link = 0; link < REFIT_N_LINKS; link++) {
+        CHECK(result->in[link] == account->in[link]);
+        CHECK(result->out[link] == account->out[link]);
+    }
+    CHECK(result->n_stages == self->set->plan->n_stages);
+    for (guint s = 0; s < result->n_stages; s++) {
+        CHECK(result->stages[s].end_s >= result->stages[s].start_s);
+        staged += result->stages[s].bytes[REFIT_ACTIVITY_NETWORK] +
+                  result->stages[s].bytes[REFIT_ACTIVITY_NVLINK];
+    }
+    CHECK(self->run->untimed ||
+          staged == account->in[REFIT_LINK_NETWORK] + account->out[REFIT_LINK_NETWORK] +
+                        account->in[REFIT_LINK_NVLINK] + account->out[REFIT_LINK_NVLINK]);
+}
+
+/* Source parameters come by the caller's stream just before the run, and the destination's are read
+ * on it just after. */
+static gboolean run_on_stream(Member *self, Verdict *verdict, RefitGpuResult *result,
+                              GError **error) {
+    const RefitRankViews *from = self->set->source[self->rank];
+    const RefitRankViews *to = self->set->destination[self->rank];
+    g_autoptr(GPtrArray) filled = g_ptr_array_new_with_free_func(g_free);
+
+    for (guint p = 0; p < (from != NULL ? from->n_parameters : 0); p++) {
+        guint8 *bytes = program_parameter_bytes(from, p, model_of(self), TRUE);
+        g_ptr_array_add(filled, bytes);
+        if (from->parameters[p].bytes > 0)
+            CUDA(cudaMemcpyAsync((void *)self->source[p], bytes, from->parameters[p].bytes,
+                                 cudaMemcpyHostToDevice, self->stream));
+    }
+    if (!refit_gpu.start(self->gpu, self->stream, error))
+        return FALSE;
+    self->after = g_new0(char *, (to != NULL ? to->n_parameters : 0) + 1);
+    for (guint p = 0; p < (to != NULL ? to->n_parameters : 0); p++) {
+        self->after[p] = g_malloc0(to->parameters[p].bytes + 1);
+        if (to->parameters[p].bytes > 0)
+            CUDA(cudaMemcpyAsync(self->after[p], (void *)self->destination[p],
+                                 to->parameters[p].bytes, cudaMemcpyDeviceToHost, self->stream));
+    }
+    gboolean well = refit_gpu.wait(self->gpu, count_event, verdict, result, error);
+    CUDA(cudaStreamSynchronize(self->stream));
+    return well;
+}
+
+static gboolean run_once(Member *self, guint number, Verdict *verdict, GError **error) {
+    RefitGpuResult result;
+    const RefitRankViews *views = self->set->destination[self->rank];
+
+    for (guint p = 0; number > 0 && p < (views != NULL ? views->n_parameters : 0); p++)
+        if (!fill(self, views, FALSE, self->destination[p], p, error))
+            return FALSE;
+    verdict->event_bytes = 0;
+    if (self->run->own_stream) {
+        if (!run_on_stream(self, verdict, &result, error))
+            return FALSE;
+    } else if (self->run->leaves == EXECUTOR_NEVER_WAITS && self->run->leaver == self->rank) {
+        if (refit_gpu.start(self->gpu, NULL, error))
+            g_set_error(error, REFIT_ERROR, REFIT_ERROR_BACKEND, "leaves");
+        return FALSE;
+    } else if (!refit_gpu.run(self->gpu, count_event, verdict, &result, error)) {
+        return FALSE;
+    }
+    check_accounts(self, &result);
+    CHECK(result.version == number + 1);
+    CHECK(self->run->untimed ||
+          verdict->event_bytes == result.in[REFIT_LINK_NETWORK] + result.in[REFIT_LINK_NVLINK]);
+    return check_bytes(self, error);
+}
+
+static gboolean leaves_at(const Member *self, ExecutorLeaves when) {
+    return self->run->leaves == when && self->run->leaver == self->rank;
+}
+
+static gboolean use(Member *self, Verdict *verdict, GError **error) {
+    const RefitProgram *program = self->set->programs[self->rank];
+    RefitPlan other_plan = *self->set->plan;
+    RefitProgram other = *program;
+    char digest[65];
+
+    if (!allocate(self, self->set->source[self->rank], !self->run->own_stream, &self->source,
+                  error) ||
+        !allocate(self, self->set->destination[self->rank], FALSE, &self->destination, error))
+        return FALSE;
+    if (leaves_at(self, EXECUTOR_NEVER_PREPARES))
+        return FALSE;
+    if (self->run->other_plan == self->rank + 1) {
+        memset(digest, 'a', 64);
+        digest[64] = '\0';
+        other_plan.digest = digest;
+        other.plan = &other_plan;
+    }
+    g_autofree RefitProgramPiece *pieces =
+        g_memdup2(program->pieces, program->n_pieces * sizeof *pieces);
+    g_autofree RefitExchange *exchanges =
+        g_memdup2(program->exchanges, program->n_exchanges * sizeof *exchanges);
+    if (self->run->short_message == self->rank + 1) {
+        for (guint e = 0; e < program->n_exchanges; e++)
+            exchanges[e].bytes -= exchanges[e].peer != self->rank && !exchanges[e].sliced ? 1 : 0;
+        other.exchanges = exchanges;
+    }
+    const RefitGpuParameters parameters = {self->source, self->destination};
+    if (!refit_gpu.prepare(self->gpu, &other, &parameters, error))
+        return FALSE;
+    if (leaves_at(self, EXECUTOR_NEVER_STARTS))
+        return FALSE;
+    for (guint i = 0; i < self->run->n_runs; i++)
+        if (!run_once(self, i, verdict, error))
+            return FALSE;
+    return TRUE;
+}
+
+static gboolean leaves(const Member *self) {
+    return self->run->leaves != EXECUTOR_STAYS && self->run->leaver == self->rank;
+}
+
+static void *member_main(void *argument) {
+    Member *self = argument;
+    const RefitTopology *topology = self->set->plan->problem->refit_case->topology;
+    Verdict *verdict = &self->shared->verdicts[self->rank];
+    guint domains[EXECUTOR_MAX_RANKS];
+    GError *error = NULL;
+    gboolean well = FALSE;
+
+    if (leaves_at(self, EXECUTOR_NEVER_OPENS))
+        return NULL;
+    for (guint r = 0; r < self->set->n_ranks; r++)
+        domains[r] = refit_topology_domain_of(topology, r);
+    if (self->run->lone > 0)
+        domains[self->run->lone - 1] = G_MAXINT;
+    const RefitGpuConfig config = {
+        .rank = self->rank,
+        .n_ranks = self->set->n_ranks,
+        .device = (int)self->rank,
+        .domains = domains,
+        .peers = {.gather = gather,
+                  .check = self->run->informs ? hear : NULL,
+                  .fail = self->run->informs ? tell : NULL,
+                  .user_data = self},
+        .timeout_s = self->run->timeout_s,
+        .untimed = self->run->untimed,
+        .kernel_blocks = 3,
+    };
+    self->gpu = refit_gpu.open(&config, &error);
+    if (self->gpu != NULL && self->run->own_stream)
+        self->stream = stream_new();
+    if (self->gpu != NULL)
+        well = use(self, verdict, &error);
+    if (leaves(self))
+        return NULL; /* as if its process had ended */
+    if (!well && self->run->informs && error != NULL)
+        error = tell(self, error); /* it may have come before or between calls */
+    if (!well) {
+        g_strlcpy(verdict->text, error != NULL ? error->message : "no error is set", MAX_TEXT);
+        g_clear_error(&error);
+    }
+    if (self->gpu != NULL) {
+        verdict->version = refit_gpu.version(self->gpu);
+        verdict->serves = (int)refit_gpu.serves(self->gpu);
+        release(self, self->set->source[self->rank], self->source);
+        release(self, self->set->destination[self->rank], self->destination);
+    } else {
+        verdict->serves = REFIT_SERVES_OLD;
+    }
+    g_strfreev(self->after);
+    if (self->stream != NULL)
+        CUDA(cudaStreamDestroy(self->stream));
+    refit_gpu.close(self->gpu);
+    CHECK(ncclGroupEnd() == ncclInvalidUsage); /* this thread is in no group */
+    atomic_store(&verdict->outcome, well ? RANK_WELL : RANK_FAILED);
+    return NULL;
+}
+
+/* ---- all ranks ---- */
+
+static void start_threads(Member *members, guint n) {
+    pthread_t threads[EXECUTOR_MAX_RANKS];
+
+    for (guint i = 0; i < n; i++)
+        CHECK(pthread_create(&threads[i], NULL, member_main, &members[i]) == 0);
+    for (guint i = 0; i < n; i++)
+        pthread_join(threads[i], NULL);
+}
+
+/* Past everybody who would look at what is left, sanitizers included. */
+static void leave_at_once(void) {
+    syscall(SYS_exit_group, 0);
+}
+
+static void start_processes(Member *members, guint n) {
+    pid_t children[EXECUTOR_MAX_RANKS];
+    int worst = 0;
+
+    for (guint i = 0; i < n; i++) {
+        children[i] = fork();
+        CHECK(children[i] >= 0);
+        if (children[i] == 0) {
+            member_main(&members[i]);
+            if (leaves(&members[i]) || members[i].run->untidy)
+                leave_at_once();
+            exit(0);
+        }
+    }
+    for (guint i = 0; i < n; i++) {
+        int status;
+        CHECK(waitpid(children[i], &status, 0) == children[i]);
+        int code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+        if (code != 128 + 9) /* killed, as the test wanted */
+            worst = MAX(worst, code);
+    }
+    if (worst != 0) {
+        fflush(stderr);
+        _exit(worst);
+    }
+}
+
+static void judge(const Member *members, guint n) {
+    const ExecutorRun *run = members[0].run;
+    const Shared *shared = members[0].shared;
+    gboolean may_fail = run->may_fail || run->must_fail;
+    guint n_failed = 0, n_well = 0;
+
+    for (guint r = 0; r < n; r++) {
+        const Verdict *verdict = &shared->verdicts[r];
+        int outcome = atomic_load(&verdict->outcome);
+
+        n_failed += outcome == RANK_FAILED;
+        n_well += outcome == RANK_WELL;
+        if (outcome == RANK_FAILED)
+            fprintf(stderr, "rank %u: %s\n", r, verdict->text);
+        if (outcome == RANK_FAILED) {
+            CHECK(verdict->version < run->n_runs);
+            CHECK(verdict->serves != REFIT_SERVES_NEW);
+            CHECK(run->error_has == NULL || strstr(verdict->text, run->error_has) != NULL);
+        }
+        if (outcome == RANK_WELL)
+            CHECK(verdict->version == run->n_runs);
+        CHECK(outcome != RANK_GONE || may_fail);
+    }
+    CHECK(may_fail || n_failed == 0);
+    CHECK(n_failed == 0 || n_well == 0); /* all or none */
+    CHECK(!run->must_fail || n_failed > 0);
+}
+
+void executor_run(const ProgramSet *set, const ExecutorRun *run) {
+    Member members[EXECUTOR_MAX_RANKS] = {0};
+    Shared *shared =
+        mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    refit_error_quark(); /* before there are threads: GLib makes it without ordering */
+    CHECK(shared != MAP_FAILED && set->n_ranks <= EXECUTOR_MAX_RANKS);
+    for (guint r = 0; r < set->n_ranks; r++)
+        members[r] = (Member){.set = set, .run = run, .shared = shared, .rank = r};
+    if (run->as == RANKS_AS_THREADS)
+        start_threads(members, set->n_ranks);
+    else
+        start_processes(members, set->n_ranks);
+    judge(members, set->n_ranks);
+    munmap(shared, sizeof *shared);
+    if (run->untidy)
+        leave_at_once();
+}

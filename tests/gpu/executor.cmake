@@ -1,0 +1,48 @@
+# The executor on the stand-in: as a library for the tests, and as a plugin for programs that load one.
+
+# refit_add_standin_executor(NAME STANDIN [OBJECTS target]): the executor with its kernels as C++, its
+# host code taken from the target or compiled anew.
+function(refit_add_standin_executor name standin)
+  cmake_parse_arguments(PARSE_ARGV 2 arg "" "OBJECTS" "")
+  set(sources ${PROJECT_SOURCE_DIR}/gpu/refit-pack.cu)
+  if(arg_OBJECTS)
+    list(APPEND sources $<TARGET_OBJECTS:${arg_OBJECTS}>)
+  else()
+    list(APPEND sources ${REFIT_GPU_EXECUTOR})
+  endif()
+  add_library(${name} STATIC ${sources})
+  target_include_directories(${name} PUBLIC ${PROJECT_SOURCE_DIR}/gpu)
+  target_link_libraries(${name} PUBLIC ${standin} refit-model)
+  set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+endfunction()
+
+if(TARGET refit-gpu-host)
+  refit_add_standin_executor(refit-standin-executor refit-standin OBJECTS refit-gpu-host)
+else()
+  refit_add_standin_executor(refit-standin-executor refit-standin)
+endif()
+
+# The plugin of this build, on the stand-in; for tests only.
+set(host ${REFIT_GPU_EXECUTOR})
+if(TARGET refit-gpu-host)
+  set(host $<TARGET_OBJECTS:refit-gpu-host>)
+endif()
+add_library(refit-standin-plugin MODULE ${PROJECT_SOURCE_DIR}/gpu/refit-pack.cu ${host})
+target_include_directories(refit-standin-plugin PRIVATE ${PROJECT_SOURCE_DIR}/gpu)
+target_link_libraries(refit-standin-plugin PRIVATE refit-standin refit-model)
+target_link_options(refit-standin-plugin PRIVATE ${REFIT_GPU_EXPORTS})
+set_target_properties(refit-standin-plugin PROPERTIES PREFIX "" OUTPUT_NAME refit-gpu LINKER_LANGUAGE CXX)
+
+# The programs of plans, as in the tests of the core.
+set(unit ${PROJECT_SOURCE_DIR}/tests/unit)
+set(runs executor-run.c ${unit}/program-run.c ${unit}/random-case.c)
+
+function(refit_add_executor_test name)
+  refit_add_standin_test(${name} SOURCES ${runs})
+  target_link_libraries(${name} PRIVATE refit-standin-executor refit-test-helpers)
+endfunction()
+
+refit_add_executor_test(test-executor)
+refit_add_executor_test(test-executor-faults)
+refit_add_standin_test(test-executor-calls)
+target_link_libraries(test-executor-calls PRIVATE refit-standin-executor)
