@@ -8,7 +8,10 @@
 
 #define EXCERPT_CHARACTERS 80
 
-G_DEFINE_QUARK(refit - error - quark, refit_error)
+/* Without the cache of G_DEFINE_QUARK, which threads would write without order. */
+GQuark refit_error_quark(void) {
+    return g_quark_from_static_string("refit-error-quark");
+}
 
 int refit_error_exit_code(const GError *error) {
     static const int exit_codes[] = {

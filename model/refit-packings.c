@@ -67,9 +67,10 @@
         ENGINE_STACK(EXPERT_DOWN, "experts.down_proj_blocks", "experts.w2_weight"),                \
         ENGINE_STACK(EXPERT_DOWN, "experts.down_proj_scales", "experts.w2_weight_scale"),          \
         ENGINE_STACK_T(EXPERT_GATE_UP_T, "experts.gate_up_proj", "experts.w13_weight"),            \
-        ENGINE_STACK_T(EXPERT_DOWN_T, "experts.down_proj", "experts.w2_weight"),                   \
-        ENGINE_STACK(EXPERT_GATE_UP_BIAS, "experts.gate_up_proj_bias", "experts.w13_bias"),        \
-        ENGINE_STACK(EXPERT_DOWN_BIAS, "experts.down_proj_bias", "experts.w2_bias")
+        ENGINE_STACK_T(EXPERT_DOWN_T, "experts.down_proj", "experts.w2_weight")
+#define ENGINE_EXPERT_BIASES(w13, w2)                                                              \
+    ENGINE_STACK(EXPERT_GATE_UP_BIAS, "experts.gate_up_proj_bias", "experts." w13),                \
+        ENGINE_STACK(EXPERT_DOWN_BIAS, "experts.down_proj_bias", "experts." w2)
 
 const RefitPacking refit_packings_vllm[] = {
     ENGINE_ATTENTION,
@@ -79,6 +80,7 @@ const RefitPacking refit_packings_vllm[] = {
     ENGINE_SSM,
     ENGINE_FFN,
     ENGINE_EXPERTS,
+    ENGINE_EXPERT_BIASES("w13_bias", "w2_bias"),
     {.parameter = NULL},
 };
 
@@ -107,6 +109,7 @@ const RefitPacking refit_packings_sglang[] = {
     SGLANG_SLOT(SHARED_DOWN, "down_proj.*", "w2_*", 0),
     ENGINE_FFN,
     ENGINE_EXPERTS,
+    ENGINE_EXPERT_BIASES("w13_weight_bias", "w2_weight_bias"),
     {.parameter = NULL},
 };
 

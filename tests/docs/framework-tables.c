@@ -159,8 +159,9 @@ static char *cut_text(const RefitLayout *layout, guint index) {
     if (text->len == 0)
         g_string_append(text, "whole");
     if (n_ranks < refit_layout_n_ranks(layout))
-        g_string_append(text,
-                        tensor->expert != REFIT_NO_EXPERT ? ", on one ep group" : ", on one rank");
+        g_string_append(text, tensor->expert != REFIT_NO_EXPERT ? ", on one ep group"
+                              : n_ranks == 1                    ? ", on one rank"
+                                                                : ", on one rank of each group");
     return g_string_free(text, FALSE);
 }
 
