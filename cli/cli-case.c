@@ -65,7 +65,7 @@ void cli_print_case(const RefitCase *refit_case) {
     if (refit_case->budget_staging_bytes > 0) {
         g_autofree char *staging = refit_format_bytes(refit_case->budget_staging_bytes);
 
-        cli_print_labelled("note", "the staging budget of %s is not checked by this version",
+        cli_print_labelled("note", "the staging budget of %s is checked by refit run only",
                            staging);
     }
 }

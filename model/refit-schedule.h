@@ -15,8 +15,8 @@ typedef struct {
 
 /*
  * Gives each meeting a round in which no rank sends to more than `peers` ranks, nor receives from
- * more; REFIT_SCHEDULE_SPARSE_PEERS at most, or `peers` if that is more, where ranks meet not
- * half of the others. `meetings` are sorted by (src, dst) without repetition; ranks are below
+ * more; REFIT_SCHEDULE_SPARSE_PEERS at most, or `peers` if that is more, where ranks meet few
+ * of the others. `meetings` are sorted by (src, dst) without repetition; ranks are below
  * `n_ranks`. Returns the number of rounds; `rounds_out` has `n` entries.
  */
 #define REFIT_SCHEDULE_SPARSE_PEERS 48

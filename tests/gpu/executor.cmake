@@ -44,5 +44,6 @@ endfunction()
 
 refit_add_executor_test(test-executor)
 refit_add_executor_test(test-executor-faults)
+refit_add_executor_test(test-executor-mutants)
 refit_add_standin_test(test-executor-calls)
 target_link_libraries(test-executor-calls PRIVATE refit-standin-executor)

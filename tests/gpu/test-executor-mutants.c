@@ -44,7 +44,7 @@ static void test_lost_connection(void) {
                               .error_has = "remote process exited"};
     child_passes(body,
                  (const char *const[]){"REFIT_STANDIN_DEVICES=64", "REFIT_STANDIN_TRANSPORT=tcp",
-                                       "REFIT_STANDIN_FAULT=ncclGroupEnd:1:2:kill", NULL});
+                                       "REFIT_STANDIN_FAULT=ncclGroupEnd:1:1:kill", NULL});
 }
 
 int main(int argc, char **argv) {

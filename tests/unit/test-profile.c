@@ -229,7 +229,7 @@ static void test_shipped_numbers(void) {
     g_assert_no_error(error);
     g_assert_false(refit_profile_is_on(refit, REFIT_TERM_INSTALL));
     g_assert_false(refit_profile_is_on(refit, REFIT_TERM_PAUSE));
-    g_assert_cmpuint(refit->batches, ==, 4);
+    g_assert_cmpuint(refit->batches, ==, 16);
     g_assert_cmpuint(refit->slices, ==, 8);
     g_assert_cmpuint(refit->stage_lanes, ==, 2);
     g_assert_cmpfloat(nemo->terms[REFIT_TERM_HOST].value, ==, 1e-4);
