@@ -238,8 +238,11 @@ static void spread_in_block(Travel *travel, const guint *block, guint n, guint f
                 home = d;
                 place = i - firsts[d];
             }
-    for (guint d = 0; d < n_domains; d++)
-        heads[d] = block[firsts[d] + place % (firsts[d + 1] - firsts[d])];
+    for (guint d = 0; d < n_domains; d++) {
+        guint n_inside = MAX(firsts[d + 1] - firsts[d], 1); /* never 0 */
+
+        heads[d] = block[firsts[d] + place % n_inside];
+    }
     if (home == G_MAXUINT) { /* serves a block that it is not in */
         heads[n_domains] = from;
         home = n_domains;
@@ -247,9 +250,10 @@ static void spread_in_block(Travel *travel, const guint *block, guint n, guint f
     travel->group = heads;
     travel->first_level = refit_spread(MAX(n_domains, home + 1), home, pass_on, travel);
     for (guint d = 0; d < n_domains; d++) {
+        guint n_inside = MAX(firsts[d + 1] - firsts[d], 1);
+
         travel->group = block + firsts[d];
-        refit_spread(firsts[d + 1] - firsts[d], place % (firsts[d + 1] - firsts[d]), pass_on,
-                     travel);
+        refit_spread(n_inside, place % n_inside, pass_on, travel);
     }
 }
 
