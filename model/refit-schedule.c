@@ -57,6 +57,7 @@ static guint root_of(guint *parent, guint rank) {
 static guint shift(guint sender, guint n_senders, guint receiver, guint n_receivers) {
     guint first;
 
+    g_assert(n_senders > 0 && n_receivers > 0);
     if (n_senders > n_receivers)
         return shift(receiver, n_receivers, sender, n_senders);
     first = (guint)((guint64)sender * n_receivers / n_senders);
@@ -171,7 +172,9 @@ static guint colour_alike(const RefitMeeting *meetings, Candidate *candidates, g
     for (guint i = 0; i < n; i++) {
         const RefitMeeting *meeting = &meetings[candidates[i].meeting];
 
-        self.n_colours = MAX(self.n_colours, MAX(++sent[meeting->src], ++received[meeting->dst]));
+        sent[meeting->src]++;
+        received[meeting->dst]++;
+        self.n_colours = MAX(self.n_colours, MAX(sent[meeting->src], received[meeting->dst]));
     }
     qsort(candidates, n, sizeof *candidates, compare_shifts);
     self.sent = g_new0(guint, (gsize)n_ranks * self.n_colours);
@@ -204,6 +207,8 @@ static void colour_all(const RefitMeeting *meetings, GArray *candidates, guint n
              end < candidates->len && (double)all[end].bytes >= ALIKE * (double)bytes;)
             end++;
         n_colours = colour_alike(meetings, all + first, end - first, n_ranks, rounds);
+        /* The first are not small: by then there are rounds to ride in. */
+        small = small && n_rounds > 0;
         riders = small ? (n_colours + n_rounds - 1) / n_rounds : 0;
         if (small && n_riders + riders <= MAX_RIDERS) {
             for (guint i = first; i < end; i++)

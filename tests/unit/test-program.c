@@ -197,7 +197,7 @@ static void assert_case_runs(const RefitCase *refit_case, guint seed) {
 static RefitCase *parse_case(const char *text) {
     g_autoptr(GError) error = NULL;
     g_autoptr(RefitDoc) doc = input_doc(text);
-    RefitCase *refit_case = refit_case_parse(input_store(), g_steal_pointer(&doc), &error);
+    RefitCase *refit_case = refit_case_parse(input_store(), doc, &error);
 
     g_assert_no_error(error);
     return refit_case;

@@ -77,7 +77,7 @@ int main(int argc, char **argv) {
 
     for (guint i = 0; names[i] != NULL; i++) {
         g_autofree char *path = g_strdup_printf("/shipped-times/refit-is-fastest-on-%s", names[i]);
-        g_test_add_data_func_full(path, g_strdup(names[i]), test_times, g_free);
+        g_test_add_data_func(path, names[i], test_times);
     }
     return g_test_run();
 }

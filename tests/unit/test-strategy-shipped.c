@@ -331,7 +331,7 @@ int main(int argc, char **argv) {
 
     for (guint i = 0; names[i] != NULL; i++) {
         g_autofree char *path = g_strdup_printf("/strategies/shipped/all-plan-%s", names[i]);
-        g_test_add_data_func_full(path, g_strdup(names[i]), test_shipped, g_free);
+        g_test_add_data_func(path, names[i], test_shipped);
     }
     g_test_add_func("/strategies/shipped/payloads-of-the-largest-models", test_payloads);
     g_test_add_func("/strategies/shipped/a-large-gather-enters-each-node-once", test_large_gather);
