@@ -42,12 +42,25 @@ static gboolean same_call(const CallMember *a, const CallMember *b) {
            a->experts != 0;
 }
 
-/* One batch per call; the stages of the source take turns on the lanes. */
-static void assign_calls(RefitPlanBuilder *builder, const RefitProblem *problem,
-                         RefitSelection selection) {
-    g_autoptr(GArray) members = g_array_new(FALSE, FALSE, sizeof(CallMember));
-    guint lanes = problem->refit_case->profile->stage_lanes;
-    guint batch = 0;
+/* Members [first, end). */
+typedef struct {
+    guint first, end;
+    guint lane;
+    guint64 before; /* bytes of the lane's calls before it */
+} Call;
+
+static int compare_calls(const void *left, const void *right) {
+    const Call *a = left, *b = right;
+
+    if (a->before != b->before)
+        return a->before < b->before ? -1 : 1;
+    if (a->lane != b->lane)
+        return a->lane < b->lane ? -1 : 1;
+    return (a->first > b->first) - (a->first < b->first);
+}
+
+static GArray *list_members(const RefitProblem *problem, RefitSelection selection) {
+    GArray *members = g_array_new(FALSE, FALSE, sizeof(CallMember));
 
     for (guint c = 0; c < problem->n_classes; c++) {
         const RefitClass *klass = &problem->classes[c];
@@ -67,12 +80,49 @@ static void assign_calls(RefitPlanBuilder *builder, const RefitProblem *problem,
         }
     }
     g_array_sort(members, compare_call_members);
-    for (guint i = 0; i < members->len; i++) {
-        const CallMember *member = &g_array_index(members, CallMember, i);
+    return members;
+}
 
-        if (i == 0 || !same_call(member, member - 1))
-            batch = refit_plan_builder_add_batch(builder, member->stage % lanes, 0, FALSE);
-        refit_plan_builder_assign(builder, member->class_index, member->member, batch);
+/* In an order in which the lanes go on side by side, byte for byte: ranks work in the order of
+ * batches, and one lane that came after the other would be one lane. */
+static GArray *list_calls(const RefitProblem *problem, const GArray *members) {
+    guint n_lanes = problem->refit_case->profile->stage_lanes;
+    g_autofree guint64 *bytes = g_new0(guint64, n_lanes);
+    GArray *calls = g_array_new(FALSE, FALSE, sizeof(Call));
+
+    for (guint first = 0, end; first < members->len; first = end) {
+        const CallMember *member = &g_array_index(members, CallMember, first);
+        Call call = {.first = first, .lane = member->stage % n_lanes};
+
+        call.before = bytes[call.lane];
+        for (end = first; end < members->len; end++) {
+            const CallMember *other = &g_array_index(members, CallMember, end);
+
+            if (end > first && !same_call(member, other))
+                break;
+            bytes[call.lane] += problem->classes[other->class_index].bytes;
+        }
+        call.end = end;
+        g_array_append_val(calls, call);
+    }
+    g_array_sort(calls, compare_calls);
+    return calls;
+}
+
+/* One batch per call; the stages of the source take turns on the lanes. */
+static void assign_calls(RefitPlanBuilder *builder, const RefitProblem *problem,
+                         RefitSelection selection) {
+    g_autoptr(GArray) members = list_members(problem, selection);
+    g_autoptr(GArray) calls = list_calls(problem, members);
+
+    for (guint i = 0; i < calls->len; i++) {
+        const Call *call = &g_array_index(calls, Call, i);
+        guint batch = refit_plan_builder_add_batch(builder, call->lane, 0, FALSE);
+
+        for (guint m = call->first; m < call->end; m++) {
+            const CallMember *member = &g_array_index(members, CallMember, m);
+            refit_plan_builder_assign(builder, member->class_index, member->member, batch);
+        }
     }
 }
 
