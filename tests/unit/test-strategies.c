@@ -212,6 +212,40 @@ static void test_ring_divides_source_pieces(void) {
     assert_bytes(&described, "refit", (Bytes){b, 3 * b, 0, b / 4, b / 4});
 }
 
+/* Calls of two lanes in the order of batches: neither is ahead by more than a call. */
+static void test_ring_lanes_side_by_side(void) {
+    g_autoptr(GError) error = NULL;
+    g_autoptr(RefitDoc) doc =
+        input_doc("schema: refit.case/1\nmodel: tiny\ndtype: bf16\n"
+                  "train: {framework: megatron, gpus: 4, tp: 1, pp: 2, ep: 2}\n"
+                  "generation: {framework: vllm, gpus: 4, tp: 2, dp: 2}\n"
+                  "topology: \"node:2 gpu:4 nvlink:450GBps nic:50GBps\"\n"
+                  "profile: {slice_bytes: 64B, stage_lanes: 2}\n");
+    g_autoptr(RefitCase) refit_case = refit_case_parse(input_store(), doc, &error);
+    g_assert_no_error(error);
+    g_autoptr(RefitProblem) problem = plan_case_problem(refit_case);
+    g_autoptr(RefitPlan) plan = strategy_plan(problem, "ring");
+    g_autofree guint64 *bytes = g_new0(guint64, plan->n_batches);
+    guint64 left[2] = {0}, done[2] = {0}, largest = 0;
+
+    g_assert_cmpuint(plan->n_lanes, ==, 2);
+    for (guint b = 0; b < plan->n_batches; b++) {
+        for (guint c = 0; c < problem->n_classes; c++)
+            bytes[b] += refit_plan_batch_members(plan, c, b) * problem->classes[c].bytes;
+        left[plan->batches[b].lane] += bytes[b];
+        largest = MAX(largest, bytes[b]);
+    }
+    g_assert_cmpuint(largest * 4, <, MIN(left[0], left[1]));
+    for (guint b = 0; b < plan->n_batches; b++) {
+        guint lane = plan->batches[b].lane;
+
+        done[lane] += bytes[b];
+        left[lane] -= bytes[b];
+        if (left[0] > 0 && left[1] > 0)
+            g_assert_cmpuint(MAX(done[0], done[1]), <=, MIN(done[0], done[1]) + largest);
+    }
+}
+
 static void test_relays_spare_the_source(void) {
     /* One source rank, 8 domains of one GPU, 8 tensors of 64 to 71 rows of 1 KiB. Someone else
      * passes on each tensor, so that the source need not send anything twice. */
@@ -537,6 +571,7 @@ int main(int argc, char **argv) {
                     test_surplus_source_replicas_idle);
     g_test_add_func("/strategies/ring-divides-source-pieces-among-leaders",
                     test_ring_divides_source_pieces);
+    g_test_add_func("/strategies/ring-lanes-go-on-side-by-side", test_ring_lanes_side_by_side);
     g_test_add_func("/strategies/relays-spare-the-source", test_relays_spare_the_source);
     g_test_add_func("/strategies/gather-broadcast-by-hand", test_gather_broadcast_by_hand);
     g_test_add_func("/strategies/all-plan-one-rank-to-one-rank", test_one_rank_to_one_rank);
