@@ -41,6 +41,11 @@ static void print_side(const char *label, const RefitLayout *layout) {
     cli_print_labelled(label, "%s: %s", gpus, refit_layout_summary(layout));
 }
 
+void cli_print_notes(const RefitLayout *layout) {
+    for (guint i = 0; i < refit_layout_n_notes(layout); i++)
+        cli_print_labelled("note", "%s", refit_layout_note(layout, i));
+}
+
 void cli_print_case(const RefitCase *refit_case) {
     const RefitTopology *topology = refit_case->topology;
     g_autofree char *tensors = cli_count(refit_model_n_tensors(refit_case->model), "tensor");
@@ -62,11 +67,14 @@ void cli_print_case(const RefitCase *refit_case) {
                            refit_case->n_failed == 1 ? "it" : "them");
     }
     print_costs(refit_case->profile);
+    cli_print_notes(refit_case->source);
+    for (guint d = 0; d < refit_case->n_destinations; d++)
+        cli_print_notes(refit_case->destinations[d]);
     if (refit_case->budget_staging_bytes > 0) {
         g_autofree char *staging = refit_format_bytes(refit_case->budget_staging_bytes);
 
-        cli_print_labelled("note", "the staging budget of %s is checked by refit run only",
-                           staging);
+        cli_print_labelled(
+            "note", "the staging budget of %s is checked by refit plan and refit run", staging);
     }
 }
 
@@ -85,15 +93,20 @@ static const RefitLayout *held_layout(const RefitCase *refit_case, guint pool) {
     return pool == REFIT_CASE_SOURCE ? refit_case->source : refit_case->destinations[pool];
 }
 
+/* What the GPUs that are left hold of a side. */
+static gboolean measure_held(const RefitCase *refit_case, guint pool, guint64 *bytes_out,
+                             GError **error) {
+    return refit_layout_total_bytes(held_layout(refit_case, pool), refit_case->failed,
+                                    refit_case->n_failed, bytes_out, error);
+}
+
 gboolean cli_forms_measure(const RefitCase *refit_case, CliForms *forms_out, GError **error) {
     g_auto(CliForms) forms = {.installed_bytes = g_new0(guint64, refit_case->n_destinations)};
 
-    if (!refit_layout_total_bytes(held_layout(refit_case, REFIT_CASE_SOURCE), &forms.held_bytes,
-                                  error))
+    if (!measure_held(refit_case, REFIT_CASE_SOURCE, &forms.held_bytes, error))
         return FALSE;
     for (guint pool = 0; pool < refit_case->n_destinations; pool++)
-        if (!refit_layout_total_bytes(held_layout(refit_case, pool), &forms.installed_bytes[pool],
-                                      error))
+        if (!measure_held(refit_case, pool, &forms.installed_bytes[pool], error))
             return FALSE;
     *forms_out = forms;
     forms.installed_bytes = NULL;
@@ -152,6 +165,25 @@ void cli_json_failed(RefitJson *json, const RefitCase *refit_case) {
     for (guint i = 0; i < refit_case->n_failed; i++)
         refit_json_uint(json, NULL, refit_case->failed[i]);
     refit_json_end_row(json);
+}
+
+static void json_notes(RefitJson *json, const RefitLayout *layout) {
+    for (guint i = 0; i < refit_layout_n_notes(layout); i++)
+        refit_json_string(json, NULL, refit_layout_note(layout, i));
+}
+
+void cli_json_notes(RefitJson *json, const RefitCase *refit_case) {
+    guint n = refit_layout_n_notes(refit_case->source);
+
+    for (guint d = 0; d < refit_case->n_destinations; d++)
+        n += refit_layout_n_notes(refit_case->destinations[d]);
+    if (n == 0)
+        return;
+    refit_json_begin_array(json, "notes");
+    json_notes(json, refit_case->source);
+    for (guint d = 0; d < refit_case->n_destinations; d++)
+        json_notes(json, refit_case->destinations[d]);
+    refit_json_end_array(json);
 }
 
 void cli_json_profile(RefitJson *json, const RefitProfile *profile) {

@@ -23,7 +23,8 @@ typedef struct {
     char *tensor; /* --tensor */
     char **set;   /* --set, repeated */
     char *timeout, *executor;
-    gint ranks, repeat; /* 0: not given */
+    gint ranks; /* 0: not given */
+    gint repeat;
     gboolean verify;
     gboolean json;
     gboolean timings;
@@ -103,8 +104,8 @@ gboolean cli_load_case(const Cli *cli, const char *name, RefitCase **case_out,
 void cli_print_case(const RefitCase *refit_case);
 /* The forms of the weights: on the wire, held by the source, installed by each destination. */
 typedef struct {
-    guint64 held_bytes;       /* all GPUs of the source, copies counted */
-    guint64 *installed_bytes; /* per destination: all its GPUs */
+    guint64 held_bytes;       /* all GPUs of the source that have not failed, copies counted */
+    guint64 *installed_bytes; /* per destination: all such GPUs of it */
 } CliForms;
 void cli_forms_clear(CliForms *forms);
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(CliForms, cli_forms_clear)
@@ -113,9 +114,12 @@ gboolean cli_forms_measure(const RefitCase *refit_case, CliForms *forms_out, GEr
 void cli_print_forms(const RefitCase *refit_case, const CliForms *forms);
 /* Members "forms", "wire_bytes", "held_bytes" and "installed_bytes". */
 void cli_json_forms(RefitJson *json, const RefitCase *refit_case, const CliForms *forms);
-/* Members "profile" and "terms_on". */
 /* The GPUs that are gone, when there are any. */
 void cli_json_failed(RefitJson *json, const RefitCase *refit_case);
+/* What the layouts' readers noted, when they did. */
+void cli_print_notes(const RefitLayout *layout);
+void cli_json_notes(RefitJson *json, const RefitCase *refit_case);
+/* Members "profile" and "terms_on". */
 void cli_json_profile(RefitJson *json, const RefitProfile *profile);
 void cli_json_bound(RefitJson *json, const RefitBound *bound);
 

@@ -54,6 +54,7 @@ static void print_json(const Cli *cli, const RefitCase *refit_case, const RefitP
     refit_json_string(json, "schema", "refit.comparison/1");
     refit_json_string(json, "case", refit_case->name);
     cli_json_failed(json, refit_case);
+    cli_json_notes(json, refit_case);
     cli_json_profile(json, refit_case->profile);
     cli_json_forms(json, refit_case, forms);
     cli_json_bound(json, bound);

@@ -17,6 +17,7 @@ static void print_json(const Cli *cli, const RefitPlan *plan, const CliForms *fo
     refit_json_string(json, "strategy", plan->strategy);
     refit_json_string(json, "executor", "simgrid");
     cli_json_failed(json, refit_case);
+    cli_json_notes(json, refit_case);
     cli_json_profile(json, refit_case->profile);
     refit_json_string(json, "digest", plan->digest);
     refit_json_begin_object(json, "time_s");

@@ -62,6 +62,10 @@ static void print_side_text(const RefitLayout *layout, const guint64 *bytes,
         cli_print("%s per GPU\n\n", low);
     else
         cli_print("%s to %s per GPU\n\n", low, high);
+    if (refit_layout_n_notes(layout) > 0) {
+        cli_print_notes(layout);
+        cli_print("\n");
+    }
     cli_table_add_column(table, "class", "", CLI_LEFT);
     cli_table_add_column(table, "tensors", "", CLI_RIGHT);
     cli_table_add_column(table, "layouts", "", CLI_RIGHT);
@@ -166,6 +170,7 @@ int cli_show_layout(Cli *cli, GError **error) {
         refit_json_begin_object(json, NULL);
         refit_json_string(json, "schema", "refit.layout-summary/1");
         refit_json_string(json, "case", refit_case->name);
+        cli_json_notes(json, refit_case);
         refit_json_begin_array(json, "sides");
     }
     if (!show_side(refit_case->source, n_gpus, json, error))
@@ -211,6 +216,7 @@ int cli_show_case(Cli *cli, GError **error) {
         refit_json_end_array(json);
         refit_json_string(json, "topology", refit_case->topology->name);
         cli_json_failed(json, refit_case);
+        cli_json_notes(json, refit_case);
         cli_json_profile(json, refit_case->profile);
         cli_json_forms(json, refit_case, &forms);
         refit_json_uint(json, "classes", problem->n_classes);

@@ -90,7 +90,8 @@ gboolean refit_layout_add_bytes(const RefitLayout *layout, guint64 *bytes, GErro
     return TRUE;
 }
 
-gboolean refit_layout_total_bytes(const RefitLayout *layout, guint64 *total_out, GError **error) {
+gboolean refit_layout_total_bytes(const RefitLayout *layout, const guint *gone, guint n_gone,
+                                  guint64 *total_out, GError **error) {
     guint end = 0;
     guint64 total = 0;
 
@@ -99,6 +100,9 @@ gboolean refit_layout_total_bytes(const RefitLayout *layout, guint64 *total_out,
     g_autofree guint64 *bytes = g_new0(guint64, MAX(end, 1));
     if (!refit_layout_add_bytes(layout, bytes, error))
         return FALSE;
+    for (guint i = 0; i < n_gone; i++)
+        if (gone[i] < end)
+            bytes[gone[i]] = 0;
     for (guint rank = 0; rank < end; rank++)
         if (!refit_checked_add(total, bytes[rank], "bytes of a side", &total, error))
             return FALSE;

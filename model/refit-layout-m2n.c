@@ -6,18 +6,19 @@
  *    "generation": {...}}
  *
  * `num_gpus` must be there; dp_size follows and the others are 1 when absent; further keys are
- * comments. Ranks are counted tp innermost, then cp, ep, dp, and pp outermost. Layer l is on stage
- * l * pp / layers, the embedding on the first, all else outside of layers on the last. What is cut
- * follows from names: a few matrices by rows or columns over tp, experts by number over ep;
- * everything else is replicated, and nothing minds heads. In training, tp and ep lie over the same
- * ranks, [dp, cp, tp] for one kind of weights and [dp', ep] for the other, so that dp_size says
- * nothing; in generation all five sizes multiply to num_gpus, and without ep experts are cut over
- * tp. `fsdp_size` is in such files, but the benchmark does not use it, nor do we. It leaves out
- * what does not divide; here that is an error. Cost: one look-up per tensor; a mesh is built once
- * per kind of cut and stage.
+ * not read, and noted unless they begin with an underscore. Ranks are counted tp innermost, then
+ * cp, ep, dp, and pp outermost. Layer l is on stage l * pp / layers, the embedding on the first,
+ * all else outside of layers on the last. What is cut follows from names: a few matrices by rows or
+ * columns over tp, experts by number over ep; everything else is replicated, and nothing minds
+ * heads. In training, tp and ep lie over the same ranks, [dp, cp, tp] for one kind of weights and
+ * [dp', ep] for the other, so that dp_size says nothing; in generation all five sizes multiply to
+ * num_gpus, and without ep experts are cut over tp. `fsdp_size` is in such files, but the benchmark
+ * does not use it, nor do we. It leaves out what does not divide; here that is an error. Cost: one
+ * look-up per tensor; a mesh is built once per kind of cut and stage.
  */
 
 #include "refit-layout-private.h"
+#include "refit-yaml-private.h"
 
 #include <string.h>
 
@@ -92,6 +93,25 @@ static RefitNode *load_section(RefitNode *node, const char *side, RefitDoc **doc
     refit_node_consume_all(root);
     *doc_out = g_steal_pointer(&doc);
     return section;
+}
+
+/* The benchmark takes no notice of other keys, so that a misspelt size counts as 1. */
+static void note_others(RefitLayout *layout, RefitNode *section) {
+    static const char *const known[] = {"num_gpus", "tp_size", "cp_size",   "ep_size",
+                                        "dp_size",  "pp_size", "fsdp_size", NULL};
+    for (guint i = 0; i < refit_node_size(section); i++) {
+        const char *key = refit_node_key_at(section, i);
+        const char *nearest = refit_nearest_name(key, known);
+        g_autoptr(GError) note = NULL;
+        if (*key == '_' || g_strv_contains(known, key))
+            continue;
+        refit_yaml_key_error(
+            refit_node_at(section, i), REFIT_ERROR_INVALID, &note,
+            "NCCL M2N's benchmark does not read this key, nor do we%s%s%s",
+            nearest != NULL ? " (did you mean \"" : "", nearest != NULL ? nearest : "",
+            nearest != NULL ? "\"?)" : "; begin it with _ to say that it is a comment");
+        refit_layout_add_note(layout, note->message);
+    }
 }
 
 static gboolean read_gpus(RefitNode *section, guint *n_out, GError **error) {
@@ -285,6 +305,7 @@ static gboolean generate(RefitLayout *layout, RefitNode *node, GError **error) {
     if (section == NULL || !refit_node_finish(node, error) || !read_sizes(&self, section, error) ||
         !refit_layout_check_experts(model, &self.ep, TRUE, error))
         return FALSE;
+    note_others(layout, section);
     guint n_ranks = refit_layout_n_ranks(layout);
     self.stage_ranks = n_ranks / self.pp.value;
     self.n_experts = refit_layout_count_experts(model);

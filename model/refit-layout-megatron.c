@@ -33,6 +33,7 @@ typedef struct {
     RefitLayout *layout;
     const RefitModel *model;
     RefitSize cp, ep, etp, dp, mtp_stage;
+    RefitNode *interleave;   /* glu_interleave, or NULL */
     RefitSize tp[N_CLASSES]; /* OTHER: the one of all that state none */
     RefitPipeline pipeline;
     guint granule; /* of the vocabulary, times tp */
@@ -225,6 +226,31 @@ static const RefitSharding **slot(const Megatron *m, guint stage, guint group,
     return &m->made[row * REFIT_N_EVEN_KINDS + refit_layout_even_kind(placement)];
 }
 
+/*
+ * Gate and up that share linear_fc1 in blocks of rows fill them on each rank. Called for tensors
+ * that have a place; scales, which follow, are not looked at.
+ */
+static gboolean check_blocks(const Megatron *m, const RefitTensor *tensor, GError **error) {
+    guint dim = refit_layout_cut_dim(tensor, REFIT_CUT_ROWS);
+    guint block = refit_layout_block_rows(m->layout);
+    guint64 rows = dim < tensor->n_dims ? tensor->shape[dim] / m->etp.value : 0;
+    g_autofree char *name = NULL;
+
+    if (block == 0 || rows % (2 * (guint64)block) == 0)
+        return TRUE;
+    const RefitPacking *row = refit_packing_find(
+        &refit_framework_megatron, refit_layout_packing_options(m->layout), tensor, &name);
+    rows /= row != NULL && row->inner != REFIT_INNER_ONE ? 2 : 1;
+    if (row == NULL || row->pack != REFIT_PACK_BLOCKS || rows % block == 0)
+        return TRUE;
+    refit_node_error(m->interleave, REFIT_ERROR_GRANULE_SPLIT, error,
+                     "each GPU has %" G_GUINT64_FORMAT
+                     " rows of %s, which are not whole blocks of %u; use a divisor of "
+                     "%" G_GUINT64_FORMAT ", or a smaller etp",
+                     rows, tensor->name, block, rows);
+    return FALSE;
+}
+
 static const RefitSharding *place_expert(const Megatron *m, const RefitTensor *tensor, guint stage,
                                          GError **error) {
     guint ep = m->ep.value, etp = m->etp.value, group = GROUP_STACKED,
@@ -369,6 +395,7 @@ static gboolean read_choices(Megatron *m, const Nodes *nodes, GError **error) {
         (nodes->mtp_stage != NULL && !refit_node_uint(nodes->mtp_stage, 0, stage, &stage, error)))
         return FALSE;
     m->granule = (guint)granule;
+    m->interleave = nodes->interleave;
     m->mtp_stage = (RefitSize){.name = "mtp_stage", .value = (guint)stage};
     refit_layout_set_packing(m->layout, storage == 1 ? REFIT_PACKING_GROUPED_EXPERTS : 0,
                              (guint)interleave);
@@ -441,7 +468,7 @@ static gboolean assign_all(const Megatron *m, GError **error) {
         if (tensor->scale) /* follows its tensor, see refit_layout_parse() */
             continue;
         const RefitSharding *sharding = place(m, tensor, error);
-        if (sharding == NULL)
+        if (sharding == NULL || (refit_layout_is_expert(tensor) && !check_blocks(m, tensor, error)))
             return FALSE;
         refit_layout_assign(m->layout, i, sharding);
     }

@@ -11,6 +11,7 @@
 
 struct _RefitLayout {
     char *side, *framework, *summary;
+    GPtrArray *notes; /* of texts */
     RefitModel *model;
     guint n_ranks, n_stages;
     guint *ranks, *stage_of;
@@ -52,6 +53,7 @@ RefitLayout *refit_layout_new(const char *side, const char *framework, RefitMode
     layout->side = g_strdup(side);
     layout->framework = g_strdup(framework);
     layout->summary = g_strdup(framework);
+    layout->notes = g_ptr_array_new_with_free_func(g_free);
     layout->model = refit_model_ref(model);
     layout->n_ranks = n_ranks;
     layout->ranks = g_new(guint, n_ranks);
@@ -79,6 +81,7 @@ void refit_layout_free(RefitLayout *layout) {
     g_free(layout->stage_of);
     g_free(layout->ranks);
     refit_model_unref(layout->model);
+    g_ptr_array_unref(layout->notes);
     g_free(layout->summary);
     g_free(layout->framework);
     g_free(layout->side);
@@ -95,6 +98,19 @@ const char *refit_layout_framework(const RefitLayout *layout) {
 
 const char *refit_layout_summary(const RefitLayout *layout) {
     return layout->summary;
+}
+
+guint refit_layout_n_notes(const RefitLayout *layout) {
+    return layout->notes->len;
+}
+
+const char *refit_layout_note(const RefitLayout *layout, guint index) {
+    g_return_val_if_fail(index < layout->notes->len, NULL);
+    return g_ptr_array_index(layout->notes, index);
+}
+
+void refit_layout_add_note(RefitLayout *layout, const char *note) {
+    g_ptr_array_add(layout->notes, g_strdup(note));
 }
 
 const RefitModel *refit_layout_model(const RefitLayout *layout) {

@@ -58,6 +58,9 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC(RefitLayout, refit_layout_free)
 const char *refit_layout_side(const RefitLayout *layout);
 const char *refit_layout_framework(const RefitLayout *layout);
 const char *refit_layout_summary(const RefitLayout *layout); /* "megatron tp1 pp16 ep16" */
+/* What the user should know of the files it was read from, each with its place. */
+guint refit_layout_n_notes(const RefitLayout *layout);
+const char *refit_layout_note(const RefitLayout *layout, guint index);
 const RefitModel *refit_layout_model(const RefitLayout *layout);
 guint refit_layout_n_ranks(const RefitLayout *layout);
 const guint *refit_layout_ranks(const RefitLayout *layout); /* in the framework's order */
@@ -72,9 +75,9 @@ const RefitSharding *refit_layout_sharding(const RefitLayout *layout, guint tens
  */
 gboolean refit_layout_add_bytes(const RefitLayout *layout, guint64 *bytes, GError **error)
     G_GNUC_WARN_UNUSED_RESULT;
-/* The sum over all its ranks. */
-gboolean refit_layout_total_bytes(const RefitLayout *layout, guint64 *total_out, GError **error)
-    G_GNUC_WARN_UNUSED_RESULT;
+/* The sum over all its ranks but those that are `gone`, in any order; NULL when n_gone is 0. */
+gboolean refit_layout_total_bytes(const RefitLayout *layout, const guint *gone, guint n_gone,
+                                  guint64 *total_out, GError **error) G_GNUC_WARN_UNUSED_RESULT;
 
 /*
  * Collective groups that gather-broadcast needs (FIELD: pipeline, tensor and expert groups). For
@@ -122,6 +125,7 @@ RefitLayout *refit_layout_new(const char *side, const char *framework, RefitMode
 const RefitSharding *refit_layout_share(RefitLayout *layout, RefitSharding *sharding);
 void refit_layout_assign(RefitLayout *layout, guint tensor, const RefitSharding *shared);
 void refit_layout_set_summary(RefitLayout *layout, char *summary); /* takes ownership */
+void refit_layout_add_note(RefitLayout *layout, const char *note);
 /* See refit_layout_packing_options(). */
 void refit_layout_set_packing(RefitLayout *layout, guint options, guint block_rows);
 /* See refit_layout_expert_slots(); copied. */

@@ -236,6 +236,19 @@ static gboolean check_devices(const RefitManifest *manifest, GError **error) {
     return TRUE;
 }
 
+static gboolean check_failed(const RefitManifest *manifest, guint n_gpus, GError **error) {
+    for (guint i = 0; i < manifest->failed->len; i++) {
+        guint rank = g_array_index(manifest->failed, guint, i);
+        if (rank < n_gpus)
+            continue;
+        g_set_error(error, REFIT_ERROR, REFIT_ERROR_INVALID,
+                    "rank %u has failed, but the topology has %u GPUs, counted from 0", rank,
+                    n_gpus);
+        return FALSE;
+    }
+    return TRUE;
+}
+
 static char *shape_to_string(guint n_dims, const guint64 *shape) {
     GString *text = g_string_new("[");
 
@@ -481,36 +494,48 @@ static gboolean check_locals(const Entry *entry, RefitSide side, const RefitShar
 
 /* ---- the case ---- */
 
-/* Ranks that the side's declared shardings name, ascending; an array of guint. */
-static GArray *list_ranks(const RefitManifest *manifest, RefitSide side) {
-    GArray *ranks = g_array_new(FALSE, FALSE, sizeof(guint));
+/*
+ * Ranks that the side's declared shardings name, ascending; an array of guint. Thousands of tensors
+ * name the same ones, so they are marked, not listed and sorted. NULL when one is no GPU.
+ */
+static GArray *list_ranks(const RefitManifest *manifest, RefitSide side, guint n_gpus,
+                          GError **error) {
+    g_autofree guint8 *marks = g_new0(guint8, MAX(n_gpus, 1));
+    guint last = 0;
 
     for (guint i = 0; i < manifest->entries->len; i++) {
         const RefitSharding *sharding = entry_at(manifest, i)->sides[side].sharding;
         for (guint part = 0; sharding != NULL && part < refit_sharding_n_parts(sharding); part++) {
             const RefitMesh *mesh = refit_sharding_mesh(sharding, part);
-            g_array_append_vals(ranks, mesh->ranks, mesh->n_ranks);
+            for (guint k = 0; k < mesh->n_ranks; k++) {
+                last = MAX(last, mesh->ranks[k]);
+                if (mesh->ranks[k] < n_gpus)
+                    marks[mesh->ranks[k]] = 1;
+            }
         }
     }
-    guint *items = (guint *)(gpointer)ranks->data;
-    refit_ranks_sort(items, ranks->len);
-    g_array_set_size(ranks, refit_ranks_drop_repeats(items, ranks->len));
+    if (last >= n_gpus) {
+        g_set_error(error, REFIT_ERROR, REFIT_ERROR_INVALID,
+                    "rank %u is on the %s, but the topology has %u GPUs; give it more nodes or "
+                    "the layouts fewer ranks",
+                    last, side_name(side), n_gpus);
+        return NULL;
+    }
+    GArray *ranks = g_array_new(FALSE, FALSE, sizeof(guint));
+    for (guint rank = 0; rank < n_gpus; rank++)
+        if (marks[rank] != 0)
+            g_array_append_val(ranks, rank);
     return ranks;
 }
 
 static RefitLayout *build_side(const RefitManifest *manifest, RefitSide side, RefitModel *model,
                                guint n_gpus, GError **error) {
-    g_autoptr(GArray) ranks = list_ranks(manifest, side);
+    g_autoptr(GArray) ranks = list_ranks(manifest, side, n_gpus, error);
+
+    if (ranks == NULL)
+        return NULL;
     g_autoptr(RefitLayout) layout = refit_layout_new(
         side_name(side), "manifest", model, (const guint *)(gpointer)ranks->data, ranks->len);
-
-    if (ranks->len > 0 && g_array_index(ranks, guint, ranks->len - 1) >= n_gpus) {
-        g_set_error(error, REFIT_ERROR, REFIT_ERROR_INVALID,
-                    "rank %u is on the %s, but the topology has %u GPUs; give it more nodes or "
-                    "the layouts fewer ranks",
-                    g_array_index(ranks, guint, ranks->len - 1), side_name(side), n_gpus);
-        return NULL;
-    }
     if (!assign_all(manifest, side, layout, error) || !check_geometry(layout, error) ||
         !refit_granules_check_layout(layout, error))
         return NULL;
@@ -537,7 +562,8 @@ RefitCase *refit_manifest_to_case(const RefitManifest *manifest, RefitTopology *
     refit_case->topology = topology;
     refit_case->profile = profile;
     if (!check_names(manifest, error) || !check_devices(manifest, error) ||
-        !check_shapes(manifest, error) || !check_wire(manifest, error))
+        !check_failed(manifest, n_gpus, error) || !check_shapes(manifest, error) ||
+        !check_wire(manifest, error))
         return NULL;
     refit_case->model = build_model(manifest, error);
     if (refit_case->model == NULL)

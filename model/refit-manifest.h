@@ -64,9 +64,10 @@ void refit_manifest_fail_rank(RefitManifest *manifest, guint rank);
 /*
  * Checks everything and builds the case. `topology` and `profile` are taken, also on error; every
  * rank is a GPU of the topology. Errors, in the order they are looked for: NAME_MISSING,
- * DEVICE_DUP, SHAPE_MISMATCH, WIRE_SIZE; then side by side INVALID for a rank beyond the topology,
- * those of the geometry, GRANULE_SPLIT, TILE_SPLIT and SUBBYTE_SPLIT, LOCAL_SHAPE. Uncovered
- * elements show when the problem is built. Cost: geometry once per distinct sharding and shape.
+ * DEVICE_DUP, INVALID for a failed rank beyond the topology, SHAPE_MISMATCH, WIRE_SIZE; then side
+ * by side INVALID for a rank beyond the topology, those of the geometry, GRANULE_SPLIT, TILE_SPLIT
+ * and SUBBYTE_SPLIT, LOCAL_SHAPE. Uncovered elements show when the problem is built. Cost: geometry
+ * once per distinct sharding and shape.
  */
 RefitCase *refit_manifest_to_case(const RefitManifest *manifest, RefitTopology *topology,
                                   RefitProfile *profile, GError **error) G_GNUC_WARN_UNUSED_RESULT;

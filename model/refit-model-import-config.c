@@ -363,6 +363,14 @@ gboolean refit_hub_config_heads(RefitNode *root, RefitModelCounts *counts, GErro
                              error)) {
         return FALSE;
     }
+    if (heads == 0) { /* KV heads mean nothing alone */
+        return TRUE;
+    }
+    if (kv_heads != 0 && heads % kv_heads != 0) {
+        refit_node_error(refit_node_get(config, "num_key_value_heads"), REFIT_ERROR_INVALID, error,
+                         "%u KV heads do not divide the %u attention heads", kv_heads, heads);
+        return FALSE;
+    }
     counts->n_heads = heads;
     counts->n_kv_heads = kv_heads != 0 ? kv_heads : heads;
     return TRUE;

@@ -49,6 +49,8 @@ json_t *refit_headers_read_json(const char *data, gsize length, const char *plac
 
 /* ---- one tensor ---- */
 
+#define MAX_NAME 1024 /* bytes */
+
 static gboolean refuse(const char *place, const char *name, RefitError code, GError **error,
                        const char *format, ...) G_GNUC_PRINTF(5, 6);
 
@@ -103,14 +105,34 @@ static gboolean read_dtype(const char *place, const json_t *stated, RefitDtype d
     return TRUE;
 }
 
+/* Messages and tables show names as they are. */
+static gboolean check_name(const char *place, const char *name, GError **error) {
+    gsize length = strlen(name);
+    if (length == 0) {
+        g_set_error(error, REFIT_ERROR, REFIT_ERROR_INVALID,
+                    "%s: the name of a tensor cannot be empty", place);
+        return FALSE;
+    }
+    if (length > MAX_NAME) {
+        return refuse(place, name, REFIT_ERROR_INVALID, error,
+                      "its name has %" G_GSIZE_FORMAT " bytes, over the limit of %u", length,
+                      MAX_NAME);
+    }
+    for (const char *at = name; *at != '\0'; at = g_utf8_next_char(at)) {
+        if (g_unichar_iscntrl(g_utf8_get_char(at))) {
+            return refuse(place, name, REFIT_ERROR_INVALID, error,
+                          "its name has control characters");
+        }
+    }
+    return TRUE;
+}
+
 const RefitTensor *refit_headers_add(RefitHeaders *headers, const char *place, const char *name,
                                      const json_t *stated, RefitDtype default_dtype,
                                      GError **error) {
     RefitTensor tensor = {
         .layer = REFIT_NO_LAYER, .expert = REFIT_NO_EXPERT, .role = REFIT_ROLE_OTHER};
-    if (*name == '\0') {
-        g_set_error(error, REFIT_ERROR, REFIT_ERROR_INVALID,
-                    "%s: the name of a tensor cannot be empty", place);
+    if (!check_name(place, name, error)) {
         return NULL;
     }
     tensor.name = (char *)name;
@@ -181,10 +203,19 @@ static guint64 block_of(guint64 extent, guint64 n) {
     return (extent - 1) / least + 1 == n ? least : 0;
 }
 
+/* Blocks of a second scale keep those of the first, where one kind is made of whole ones of the
+ * other; FALSE where they are not. */
+static gboolean join_granules(guint32 *granule, guint32 block) {
+    guint32 larger = MAX(*granule, block), smaller = MIN(*granule, block);
+    *granule = larger;
+    return smaller == 0 || larger % smaller == 0;
+}
+
 /*
  * A scale of a quantized weight; one of fewer dims has one number per index of the leading dims. A
  * single number along a dim may stand for a block that the weight does not fill: that of the other
- * dim, where it has one.
+ * dim, where it has one. A number for all of a dim goes with each part of it, so that any cut is
+ * allowed; bytes of packed numbers that share one are a group that stays together.
  */
 static gboolean link_scale(RefitTensor *scale, guint weight_index, RefitTensor *weight,
                            GError **error) {
@@ -209,9 +240,16 @@ static gboolean link_scale(RefitTensor *scale, guint weight_index, RefitTensor *
         return FALSE;
     }
     for (guint d = 0; d < weight->n_dims; d++) {
-        gboolean is_whole = d < scale->n_dims && block[d] == weight->shape[d];
+        gboolean is_whole =
+            d < scale->n_dims ? block[d] == weight->shape[d] : weight->dtype != REFIT_DTYPE_U8;
         scale->block[d] = (guint32)block[d];
-        weight->granule[d] = block[d] > 1 && !is_whole ? (guint32)block[d] : 0;
+        if (!join_granules(&weight->granule[d],
+                           block[d] > 1 && !is_whole ? (guint32)block[d] : 0)) {
+            g_set_error(error, REFIT_ERROR, REFIT_ERROR_LOCAL_SHAPE,
+                        "tensor %s: has blocks that another scale of %s does not have", scale->name,
+                        weight->name);
+            return FALSE;
+        }
     }
     scale->scale = TRUE;
     scale->scale_of = weight_index;

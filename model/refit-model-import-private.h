@@ -20,7 +20,8 @@ RefitModel *refit_hub_config_parse(RefitDoc *doc, const char *name,
 /* Whether the root looks like a config.json, and whether its model_type is in the table. */
 gboolean refit_hub_config_is(RefitNode *root);
 gboolean refit_hub_config_is_known(RefitNode *root);
-/* The attention heads of a config.json of any model type; 0 where it does not say. */
+/* The attention heads of a config.json of any model type, and KV heads that divide them; both 0
+ * where it does not say how many heads there are. */
 gboolean refit_hub_config_heads(RefitNode *root, RefitModelCounts *counts, GError **error)
     G_GNUC_WARN_UNUSED_RESULT;
 

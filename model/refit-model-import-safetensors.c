@@ -36,6 +36,11 @@ static gboolean refuse(const char *path, GError **error, const char *format, ...
 
 static GMappedFile *map_file(const char *path, GError **error) {
     g_autoptr(GError) cause = NULL;
+    if (g_file_test(path, G_FILE_TEST_EXISTS) && !g_file_test(path, G_FILE_TEST_IS_REGULAR)) {
+        g_set_error(error, REFIT_ERROR, REFIT_ERROR_PARSE,
+                    "%s: is no file that can be mapped, but a folder, pipe or device", path);
+        return NULL;
+    }
     GMappedFile *file = g_mapped_file_new(path, FALSE, &cause);
     if (file == NULL) {
         const char *reason = g_strrstr(cause->message, ": ");
@@ -190,12 +195,13 @@ static gboolean read_files(const char *path, const json_t *map, RefitHeaders *he
     json_t *value = NULL;
     json_object_foreach((json_t *)map, name, value) {
         const char *file = json_string_value(value);
+        g_autofree char *excerpt = refit_error_excerpt(name);
         if (file == NULL || *file == '\0' || strchr(file, '/') != NULL ||
             !g_str_has_suffix(file, ".safetensors")) {
             return refuse(path, error,
                           "weight_map.%s: must be the name of a .safetensors file in the same "
                           "folder",
-                          name);
+                          excerpt);
         }
         if (g_hash_table_contains(files, file)) {
             continue;
@@ -204,7 +210,13 @@ static gboolean read_files(const char *path, const json_t *map, RefitHeaders *he
         g_autofree char *full =
             g_str_equal(folder, ".") ? g_strdup(file) : g_build_filename(folder, file, NULL);
         if (!refit_safetensors_read(full, headers, error)) {
-            g_prefix_error(error, "%s: weight_map.%s: ", path, name);
+            g_prefix_error(error, "%s: weight_map.%s: ", path, excerpt);
+            return FALSE;
+        }
+        if (headers->tensors->len == first) {
+            g_set_error(error, REFIT_ERROR, REFIT_ERROR_NAME_MISSING,
+                        "%s: weight_map.%s: %s has no such tensor, nor any other", path, excerpt,
+                        file);
             return FALSE;
         }
         g_hash_table_insert(files, (gpointer)file, GUINT_TO_POINTER(first + 1));
@@ -221,10 +233,7 @@ static gboolean check_map(const char *path, const json_t *map, const RefitHeader
     gpointer value = NULL;
     g_hash_table_iter_init(&iter, files);
     while (g_hash_table_iter_next(&iter, NULL, &value)) {
-        guint first = GPOINTER_TO_UINT(value);
-        if (first <= headers->tensors->len) {
-            first_of[first - 1] = first;
-        }
+        first_of[GPOINTER_TO_UINT(value) - 1] = GPOINTER_TO_UINT(value);
     }
     for (guint i = 1; i < headers->tensors->len; i++) {
         first_of[i] = first_of[i] != 0 ? first_of[i] : first_of[i - 1];
@@ -253,14 +262,28 @@ static gboolean check_map(const char *path, const json_t *map, const RefitHeader
     return TRUE;
 }
 
+/* A whole number; some programs write it with a point. */
+static gboolean read_total(const json_t *stated, guint64 *total_out) {
+    double real = json_is_real(stated) ? json_real_value(stated) : -1;
+    if (json_is_integer(stated) && json_integer_value(stated) >= 0) {
+        *total_out = (guint64)json_integer_value(stated);
+        return TRUE;
+    }
+    if (!(real >= 0 && real < (double)G_MAXUINT64) || (double)(guint64)real != real) {
+        return FALSE;
+    }
+    *total_out = (guint64)real;
+    return TRUE;
+}
+
 static gboolean check_total(const char *path, const json_t *root, const RefitHeaders *headers,
                             GError **error) {
     const json_t *stated = json_object_get(json_object_get(root, "metadata"), "total_size");
-    guint64 total = 0;
+    guint64 total = 0, wanted = 0;
     if (stated == NULL) {
         return TRUE;
     }
-    if (!json_is_number(stated) || json_number_value(stated) < 0) {
+    if (!read_total(stated, &wanted)) {
         return refuse(path, error, "metadata.total_size: is not a number of bytes");
     }
     for (guint i = 0; i < headers->tensors->len; i++) {
@@ -274,8 +297,6 @@ static gboolean check_total(const char *path, const json_t *root, const RefitHea
             return FALSE;
         }
     }
-    guint64 wanted = json_is_integer(stated) ? (guint64)json_integer_value(stated)
-                                             : (guint64)json_number_value(stated);
     if (wanted != total) {
         return refuse(path, error,
                       "metadata.total_size: states %" G_GUINT64_FORMAT

@@ -56,11 +56,13 @@ guint refit_progress_add_operation(RefitProgress *progress, const guint *members
 
     for (guint i = 0; i < n_members; i++)
         g_return_val_if_fail(members[i] < progress->n_ranks, 0);
-    g_array_append_vals(progress->members, members, n_members);
-    copy = &g_array_index(progress->members, guint, operation.first);
-    refit_ranks_sort(copy, n_members);
-    operation.n = refit_ranks_drop_repeats(copy, n_members);
-    g_array_set_size(progress->members, operation.first + operation.n);
+    if (n_members > 0) {
+        g_array_append_vals(progress->members, members, n_members);
+        copy = &g_array_index(progress->members, guint, operation.first);
+        refit_ranks_sort(copy, n_members);
+        operation.n = refit_ranks_drop_repeats(copy, n_members);
+        g_array_set_size(progress->members, operation.first + operation.n);
+    }
     g_array_append_val(progress->operations, operation);
     return progress->operations->len - 1;
 }

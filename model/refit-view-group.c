@@ -14,6 +14,7 @@
 #include <string.h>
 
 #define MAX_PARTS 66 /* of a fused parameter of stated members, and some */
+#define MAX_SLOTS (1u << 20)
 #define UNSET G_MAXUINT64
 
 typedef struct {
@@ -26,6 +27,7 @@ typedef struct {
     guint n_dims;    /* of the matrix in a slot */
     guint64 shape[REFIT_MAX_DIMS], stride[REFIT_MAX_DIMS], volume; /* of that matrix */
     guint64 rows[MAX_PARTS], base[MAX_PARTS]; /* per part; UNSET where the part is absent */
+    gboolean scalars; /* parts without dims: one number after the other in each slot */
     guint64 block;
     guint first; /* its first parameter */
 } Survey;
@@ -128,6 +130,10 @@ static gboolean survey_piece(Survey *survey, const RefitViewPiece *piece, GError
 
     if (piece->row_part + 2 > MAX_PARTS)
         return refuse(survey, piece, REFIT_ERROR_INVALID, "it has too many parts", error);
+    if (piece->stack && piece->buffer[0] > MAX_SLOTS) {
+        g_autofree char *why = g_strdup_printf("it has more than %u experts", MAX_SLOTS);
+        return refuse(survey, piece, REFIT_ERROR_INVALID, why, error);
+    }
     if (piece->tensor->dtype != first->dtype) {
         g_autofree char *why =
             g_strdup_printf("one is %s and the other %s", refit_dtype_name(first->dtype),
@@ -188,15 +194,52 @@ static gboolean survey_group(const RefitViewBuilder *builder, Survey *survey, GE
     survey_slots(survey);
     for (guint k = 0; k < MAX_PARTS; k++) {
         survey->base[k] = total;
-        if (survey->rows[k] != UNSET)
-            total += survey->rows[k];
+        if (survey->rows[k] != UNSET &&
+            !refit_checked_add(total, survey->rows[k], survey->group->name, &total, error))
+            return FALSE;
     }
     if (survey->n_dims > 0)
         survey->shape[0] = total;
     survey->volume = 1;
     for (guint m = survey->n_dims; m-- > 0; survey->volume *= survey->shape[m])
         survey->stride[m] = survey->volume;
+    if (survey->n_dims == 0 && total > 1) {
+        survey->scalars = TRUE;
+        survey->volume = total;
+    }
     return survey->block == 0 || survey_blocks(survey, error);
+}
+
+/*
+ * Each part of each slot is one piece: names of several engines may lead to the same. Sorted are
+ * (slot, part, piece); slots and parts fit in half a word, as do tensors.
+ */
+static gboolean check_places(const Survey *survey, GError **error) {
+    g_autoptr(GArray) occupied = g_array_new(FALSE, FALSE, sizeof(guint64));
+
+    for (guint i = 0; i < survey->group->pieces->len; i++) {
+        const RefitViewPiece *piece = piece_at(survey->group, i);
+        guint64 part = (guint64)slot_of(survey, piece) * MAX_PARTS + piece->row_part;
+
+        for (guint k = 0; k < (piece->row->inner == REFIT_INNER_ONE ? 1u : 2u); k++) {
+            guint64 item = (part + k) << 32 | i;
+            g_array_append_val(occupied, item);
+        }
+    }
+    g_array_sort(occupied, compare_numbers);
+    for (guint i = 1; i < occupied->len; i++) {
+        guint64 one = g_array_index(occupied, guint64, i - 1);
+        guint64 two = g_array_index(occupied, guint64, i);
+
+        if (one >> 32 != two >> 32)
+            continue;
+        g_set_error(error, REFIT_ERROR, REFIT_ERROR_INVALID,
+                    "%s and %s share parameter %s, but they have the same place in it",
+                    piece_at(survey->group, (guint)one)->tensor->name,
+                    piece_at(survey->group, (guint)two)->tensor->name, survey->group->name);
+        return FALSE;
+    }
+    return TRUE;
 }
 
 /* ---- places of rows ---- */
@@ -284,7 +327,7 @@ static gboolean place_kv_groups(const RefitViewBuilder *builder, const Survey *s
         const RefitViewPiece *piece = piece_at(survey->group, i);
         guint64 units = (guint64)groups * (piece->row_part > 0 ? 1 : heads * (gates ? 2 : 1));
 
-        if (units == 0 || piece->tensor->shape[0] % units != 0)
+        if (units == 0 || piece->tensor->n_dims == 0 || piece->tensor->shape[0] % units != 0)
             return refuse(survey, piece, REFIT_ERROR_INVALID,
                           "its rows do not divide by the heads of the model", error);
     }
@@ -334,6 +377,12 @@ static gboolean add_parameter(RefitViewBuilder *builder, const char *name, guint
         return FALSE;
     }
     parameter.name = copy > 0 ? g_strdup_printf("%s@%u", name, copy) : g_strdup(name);
+    if (!g_hash_table_add(builder->taken, g_strdup(parameter.name))) {
+        g_set_error(error, REFIT_ERROR, REFIT_ERROR_INVALID, "two parameters have the name %s",
+                    parameter.name);
+        g_free(parameter.name);
+        return FALSE;
+    }
     g_array_append_val(builder->parameters, parameter);
     g_array_append_val(builder->first, first);
     return TRUE;
@@ -373,6 +422,8 @@ static gboolean add_view(RefitViewBuilder *builder, const Survey *survey,
     }
     if (survey->leading)
         view.offset = slot * survey->volume;
+    if (survey->scalars)
+        view.offset += survey->base[piece->row_part];
     if (!survey->numbered || !piece->stack) {
         view.parameter = survey->first + (survey->numbered ? slot : 0);
         count_tensor(builder, piece->index, view.parameter, held);
@@ -408,6 +459,8 @@ static gboolean add_parameters(RefitViewBuilder *builder, Survey *survey, GError
     survey->first = builder->parameters->len;
     if (survey->leading)
         shape[n_dims++] = survey->n_slots;
+    if (survey->scalars)
+        shape[n_dims++] = survey->volume;
     for (guint m = 0; m < survey->n_dims; m++)
         shape[n_dims++] = survey->shape[m];
     if (n_dims > REFIT_MAX_DIMS)
@@ -431,7 +484,8 @@ gboolean refit_view_group_emit(RefitViewBuilder *builder, const RefitViewGroup *
     g_autoptr(GPtrArray) items = g_ptr_array_new_with_free_func((GDestroyNotify)g_array_unref);
     Survey survey = {.group = group, .numbers = numbers};
 
-    if (!survey_group(builder, &survey, error) || !add_parameters(builder, &survey, error))
+    if (!survey_group(builder, &survey, error) || !check_places(&survey, error) ||
+        !add_parameters(builder, &survey, error))
         return FALSE;
     for (guint i = 0; i < group->pieces->len; i++)
         g_ptr_array_add(items, g_array_new(FALSE, FALSE, sizeof(RefitInterval)));

@@ -37,6 +37,7 @@ typedef struct {
     GArray *parameters; /* of RefitParameter */
     GArray *first;      /* of guint: first tensor of each */
     GArray *views;      /* of RefitView */
+    GHashTable *taken;  /* names of parameters */
 } RefitViewBuilder;
 
 /* The parameters and views of a group. */

@@ -181,7 +181,8 @@ static void add_piece(RefitViewBuilder *builder, RefitViewPiece *piece, guint co
         if (piece->row == NULL)
             piece->row = &own;
         piece->row_part = piece->row->part;
-        piece->slots = piece->row->stacked || strchr(name, '#') != NULL;
+        piece->slots = piece->row->stacked ||
+                       (piece->row->parameter != NULL && strchr(piece->row->parameter, '#'));
         piece->stack = piece->slots && is_stack(piece->tensor);
     }
     /* More copies of an expert have more slots; anything else has another parameter. */
@@ -320,6 +321,7 @@ RefitRankViews *refit_rank_views_new(const RefitLayout *layout, guint rank, GErr
     g_autoptr(GArray) parameters = g_array_new(FALSE, FALSE, sizeof(RefitParameter));
     g_autoptr(GArray) first = g_array_new(FALSE, FALSE, sizeof(guint));
     g_autoptr(GArray) views = g_array_new(FALSE, FALSE, sizeof(RefitView));
+    g_autoptr(GHashTable) taken = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, NULL);
     g_autofree guint *fused_of = index_fused(layout);
 
     g_array_set_clear_func(parameters, clear_parameter);
@@ -330,6 +332,7 @@ RefitRankViews *refit_rank_views_new(const RefitLayout *layout, guint rank, GErr
     builder.parameters = parameters;
     builder.first = first;
     builder.views = views;
+    builder.taken = taken;
     builder.fused_of = fused_of;
     for (guint i = 0; i < refit_model_n_tensors(builder.model); i++) {
         if (!add_tensor(&builder, i, rank, error))

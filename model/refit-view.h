@@ -20,7 +20,8 @@ G_BEGIN_DECLS
 /* How logical tensors become one parameter along its rows. */
 typedef enum {
     REFIT_PACK_OWN,      /* a parameter of its own */
-    REFIT_PACK_CONCAT,   /* the rank's shards of the parts one after the other */
+    REFIT_PACK_CONCAT,   /* the rank's shards of the parts one after the other; parts without dims
+                            are numbers along a dim */
     REFIT_PACK_KV_GROUP, /* per KV head: its query rows, then its key rows, then its value rows;
                             output gates that share the query tensor follow the queries */
     REFIT_PACK_BLOCKS,   /* blocks of the layout's block rows of each part in turn; one after the
@@ -114,7 +115,8 @@ typedef struct {
 /*
  * `rank` is a rank of the layout; one that holds nothing has no parameters. Errors: those of
  * refit_sharding_local(), naming the tensor; REFIT_ERROR_INVALID when parts that share a parameter
- * do not fit together (dtypes or other dims differ, groups do not divide the rows),
+ * do not fit together (dtypes or other dims differ, groups do not divide the rows, two have one
+ * place), two parameters would have one name, or a stack has too many experts,
  * REFIT_ERROR_GRANULE_SPLIT when a shard is not a whole number of blocks. Cost: tensors of the
  * model plus intervals held.
  */

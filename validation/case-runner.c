@@ -41,13 +41,16 @@ static char *show(const json_t *value) {
     return refit_error_excerpt(text);
 }
 
+/* Integers are compared as such: a double does not tell all of them apart. */
 static gboolean same_number(const json_t *a, const json_t *b) {
+    if (json_is_integer(a) && json_is_integer(b))
+        return json_integer_value(a) == json_integer_value(b);
     return json_is_number(a) && json_is_number(b) && json_number_value(a) == json_number_value(b);
 }
 
 /*
  * Compares what a file expects with what came out. With `partly`, as in values written by hand,
- * objects may state only some of their keys.
+ * objects may state only some of their keys; an empty one states that there are none.
  */
 static void compare(Runner *runner, const char *path, const json_t *expected, const json_t *got,
                     gboolean partly) {
@@ -55,6 +58,7 @@ static void compare(Runner *runner, const char *path, const json_t *expected, co
     json_t *value;
 
     if (json_is_object(expected) && json_is_object(got)) {
+        partly = partly && json_object_size(expected) > 0;
         json_object_foreach((json_t *)expected, key, value) {
             g_autofree char *below = g_strconcat(path, ".", key, NULL);
             compare(runner, below, value, json_object_get(got, key), partly);
@@ -82,6 +86,10 @@ static char *error_code(const GError *error) {
     return g_strconcat("E_", g_strdelimit(name, "-", '_'), NULL);
 }
 
+static gboolean is_code(const char *text) {
+    return text != NULL && g_str_has_prefix(text, "E_");
+}
+
 /* Everything of `expect` but what is about errors. `note` is for people. */
 static void compare_answers(Runner *runner, const json_t *expect, const json_t *answers) {
     const json_t *computed = json_object_get(expect, "computed");
@@ -98,6 +106,24 @@ static void compare_answers(Runner *runner, const json_t *expect, const json_t *
         if (!json_is_null(value)) /* not known to the file */
             compare(runner, path, value, json_object_get(answers, key), FALSE);
     }
+}
+
+#define NOTHING_EXPECTED "expect: the file says nothing; state what must come out"
+
+/* Whether anything of `expect` is compared, so that the file can fail. */
+static gboolean says_something(const json_t *expect) {
+    const char *key;
+    json_t *value;
+
+    json_object_foreach((json_t *)json_object_get(expect, "computed"), key, value) {
+        if (!json_is_null(value))
+            return TRUE;
+    }
+    json_object_foreach((json_t *)expect, key, value) {
+        if (strcmp(key, "computed") != 0 && strcmp(key, "note") != 0)
+            return TRUE;
+    }
+    return FALSE;
 }
 
 static gboolean asks_for(const json_t *expect, const char *key) {
@@ -117,10 +143,13 @@ static void check_error(Runner *runner, const json_t *expect, const GError *erro
         any = TRUE;
         g_autofree char *code = error_code(error);
         const char *wanted = json_string_value(stated[i]);
-        if (g_strcmp0(wanted, code) != 0)
+        if (!is_code(wanted))
+            fail(runner, "expect%s.error: is no code such as E_NOT_COVERED",
+                 i == 0 ? "" : ".computed");
+        else if (strcmp(wanted, code) != 0)
             fail(runner, "expect%s.error: the file says %s, Refit says %s%s%s",
-                 i == 0 ? "" : ".computed", wanted != NULL ? wanted : "no text", code,
-                 error != NULL ? ": " : "", error != NULL ? error->message : "");
+                 i == 0 ? "" : ".computed", wanted, code, error != NULL ? ": " : "",
+                 error != NULL ? error->message : "");
     }
     if (!any && error != NULL) {
         g_autofree char *code = error_code(error);
@@ -131,16 +160,23 @@ static void check_error(Runner *runner, const json_t *expect, const GError *erro
 
 static void run_case(Runner *runner, const json_t *root) {
     const json_t *expect = json_object_get(root, "expect");
+    const json_t *computed = json_object_get(expect, "computed");
     g_autoptr(GError) error = NULL;
 
+    if (computed != NULL && !report_expect_object(computed, "expect.computed", &error)) {
+        fail(runner, "%s", error->message);
+        return;
+    }
     if (!json_is_object(expect)) {
-        fail(runner, "expect: the file says nothing; state what must come out");
+        fail(runner, NOTHING_EXPECTED);
         return;
     }
     g_autoptr(Report) report = report_new(root, &error);
     check_error(runner, expect, error);
     if (report == NULL)
         return;
+    if (!says_something(expect))
+        fail(runner, NOTHING_EXPECTED);
     json_t *answers = report_answers(report, asks_for(expect, "segments"), &error);
     if (answers == NULL) {
         fail(runner, "%s", error->message);
@@ -154,20 +190,19 @@ static void run_case(Runner *runner, const json_t *root) {
 
 /* ---- checks and negatives ---- */
 
-static void run_checks(Runner *runner, const json_t *checks) {
-    for (gsize i = 0; i < json_array_size(checks); i++) {
-        const json_t *check = json_array_get(checks, i);
-        const char *type = json_string_value(json_object_get(check, "type"));
-        g_autoptr(GError) error = NULL;
-        g_autofree char *path = g_strdup_printf("checks.%" G_GSIZE_FORMAT " %s", i,
-                                                type != NULL ? type : "without a type");
-        json_t *result = report_check_result(check, &error);
-        if (result == NULL)
-            fail(runner, "%s: %s", path, error->message);
-        else
-            compare(runner, path, json_object_get(check, "result"), result, FALSE);
-        json_decref(result);
-    }
+static void run_check(Runner *runner, const json_t *root, const json_t *check, gsize index) {
+    const char *type = json_string_value(json_object_get(check, "type"));
+    g_autoptr(GError) error = NULL;
+    g_autofree char *path = g_strdup_printf("checks.%" G_GSIZE_FORMAT " %s", index,
+                                            type != NULL ? type : "without a type");
+    json_t *result = report_check_result(check, &error);
+
+    (void)root; /* a check needs no tensors */
+    if (result == NULL)
+        fail(runner, "%s: %s", path, error->message);
+    else
+        compare(runner, path, json_object_get(check, "result"), result, FALSE);
+    json_decref(result);
 }
 
 /* Puts `value` at "tensors/0/shape" of a report; missing objects on the way are made. */
@@ -203,15 +238,20 @@ static void run_negative(Runner *runner, const json_t *root, const json_t *negat
     static const char *const keys[] = {"why", "set", "error", NULL};
     const char *wanted = json_string_value(json_object_get(negative, "error")), *path;
     g_autofree char *where = g_strdup_printf("negatives.%" G_GSIZE_FORMAT, index);
+    json_t *set = json_object_get(negative, "set"), *value;
     g_autoptr(GError) error = NULL;
-    json_t *value;
 
-    if (!report_check_keys(negative, where, keys, &error) || wanted == NULL) {
-        fail(runner, "%s", error != NULL ? error->message : "a negative states no error");
+    if (!report_check_keys(negative, where, keys, &error)) {
+        fail(runner, "%s", error->message);
+        return;
+    }
+    if (!is_code(wanted) || json_object_size(set) == 0) {
+        fail(runner, "%s: %s", where,
+             is_code(wanted) ? "set changes nothing" : "error is no code such as E_NOT_COVERED");
         return;
     }
     json_t *copy = json_deep_copy(root);
-    json_object_foreach(json_object_get(negative, "set"), path, value) {
+    json_object_foreach(set, path, value) {
         if (!apply(copy, path, value))
             fail(runner, "%s: there is no place %s to change", where, path);
     }
@@ -221,6 +261,19 @@ static void run_negative(Runner *runner, const json_t *root, const json_t *negat
         fail(runner, "%s: the file says %s, Refit says %s%s%s", where, wanted, code,
              error != NULL ? ": " : "", error != NULL ? error->message : "");
     json_decref(copy);
+}
+
+/* Runs each item of the list `key`, where the file has one. */
+static void run_list(Runner *runner, const json_t *root, const char *key,
+                     void (*run)(Runner *runner, const json_t *root, const json_t *item,
+                                 gsize index)) {
+    const json_t *list = json_object_get(root, key);
+    g_autoptr(GError) error = NULL;
+
+    if (list != NULL && !report_expect_list(list, key, &error))
+        fail(runner, "%s", error->message);
+    for (gsize i = 0; i < json_array_size(list); i++)
+        run(runner, root, json_array_get(list, i), i);
 }
 
 /* ---- files ---- */
@@ -237,11 +290,9 @@ static void run_file(Runner *runner, const char *path) {
     if (!json_is_object(root)) {
         fail(runner, "the file does not hold one object");
     } else {
-        const json_t *negatives = json_object_get(root, "negatives");
         run_case(runner, root);
-        run_checks(runner, json_object_get(root, "checks"));
-        for (gsize i = 0; i < json_array_size(negatives); i++)
-            run_negative(runner, root, json_array_get(negatives, i), i);
+        run_list(runner, root, "checks", run_check);
+        run_list(runner, root, "negatives", run_negative);
     }
     json_decref(root);
 }

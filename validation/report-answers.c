@@ -63,9 +63,9 @@ static void add_demand(const Report *report, json_t *answers) {
     for (guint i = 0; i < demand->n_ranks; i++) {
         const RefitDemandRank *item = &demand->ranks[i];
         if (item->needs)
-            set_rank(report, receive, item->rank, json_integer((json_int_t)item->receive_bytes));
+            set_rank(report, receive, item->rank, report_new_uint(item->receive_bytes));
         if (item->local_bytes > 0)
-            set_rank(report, local, item->rank, json_integer((json_int_t)item->local_bytes));
+            set_rank(report, local, item->rank, report_new_uint(item->local_bytes));
         if (item->fan_in > 0)
             set_rank(report, fan_in, item->rank, json_integer(item->fan_in));
     }
@@ -172,7 +172,7 @@ static gboolean shard_to_json(const RefitSharding *sharding, ReportLayout layout
     if (several)
         json_object_set(shard, "intervals", intervals);
     json_decref(intervals);
-    if (!held)
+    if (!held || !worked)
         g_clear_pointer(&shard, json_decref);
     *json_out = shard;
     return worked;
@@ -282,7 +282,8 @@ static gboolean add_dst_fused(const Report *report, json_t *answers, GError **er
         return TRUE;
     if (!report_check_keys(fused, "dst_fused", keys, error) ||
         !report_get_uint(json_object_get(fused, "dim"), "dst_fused.dim", REFIT_MAX_DIMS, &dim,
-                         error))
+                         error) ||
+        !report_expect_list(parts, "dst_fused.parts", error))
         return FALSE;
     json_t *rows = json_object();
     json_object_set_new(answers, "dst_fused_rows", rows);
@@ -297,8 +298,10 @@ static gboolean add_dst_fused(const Report *report, json_t *answers, GError **er
         json_object_foreach(shards, rank, shard) {
             gsize n = json_is_array(shard) ? json_array_size(shard) : 1;
             for (gsize k = 0; k < n; k++) {
-                json_t *own =
-                    shard_rows(json_is_array(shard) ? json_array_get(shard, k) : shard, (gsize)dim);
+                const json_t *part = json_is_array(shard) ? json_array_get(shard, k) : shard;
+                if (dim >= json_array_size(json_object_get(part, "shape")))
+                    return report_fail(error, "dst_fused.dim is not a dim of \"%s\"", name);
+                json_t *own = shard_rows(part, (gsize)dim);
                 append_rows(rows, rank, name, own);
                 json_decref(own);
             }
@@ -308,60 +311,50 @@ static gboolean add_dst_fused(const Report *report, json_t *answers, GError **er
 }
 
 /* Rows of a fused buffer that a shard of it covers, in the order of the buffer's list. */
-static gboolean buffer_rows(const json_t *rows, const RefitIntervalList *held, json_t *list,
-                            GError **error) {
+static void buffer_rows(const GArray *rows, const RefitIntervalList *held, json_t *list) {
     guint64 place = 0;
 
-    for (gsize i = 0; i < json_array_size(rows); i++) {
-        const json_t *row = json_array_get(rows, i);
-        const char *name;
-        guint64 lo, hi;
-        if (!report_get_string(json_array_get(row, 0), "rows", &name, error) ||
-            !report_get_uint(json_array_get(row, 1), "rows", G_MAXINT64, &lo, error) ||
-            !report_get_uint(json_array_get(row, 2), "rows", G_MAXINT64, &hi, error))
-            return FALSE;
-        g_autoptr(RefitIntervalList) span = refit_interval_list_range(place, place + (hi - lo));
+    for (guint i = 0; i < rows->len; i++) {
+        const ReportRows *row = &g_array_index(rows, ReportRows, i);
+        guint64 end = place + (row->hi - row->lo);
+        g_autoptr(RefitIntervalList) span = refit_interval_list_range(place, end);
         g_autoptr(RefitIntervalList) mine = refit_interval_list_intersect(held, span);
         for (guint k = 0; k < mine->n; k++)
-            json_array_append_new(list, json_pack("[s,I,I]", name,
-                                                  (json_int_t)(lo + mine->items[k].lo - place),
-                                                  (json_int_t)(lo + mine->items[k].hi - place)));
-        place += hi - lo;
+            json_array_append_new(list,
+                                  json_pack("[s,I,I]", row->name,
+                                            (json_int_t)(row->lo + mine->items[k].lo - place),
+                                            (json_int_t)(row->lo + mine->items[k].hi - place)));
+        place = end;
     }
-    return TRUE;
 }
 
 static gboolean add_fused(const Report *report, json_t *answers, GError **error) {
+    const json_t *stated = json_object_get(report->root, "fused");
     const char *name;
-    json_t *fused, *all = json_object_get(report->root, "fused") != NULL ? json_object() : NULL;
+    json_t *json, *all;
 
-    if (all != NULL)
-        json_object_set_new(answers, "fused_rows", all);
-    json_object_foreach(json_object_get(report->root, "fused"), name, fused) {
-        guint64 dim, shape[REFIT_MAX_DIMS], buffer[REFIT_MAX_DIMS];
-        guint n_dims;
+    if (stated == NULL)
+        return TRUE;
+    if (!report_expect_object(stated, "fused", error))
+        return FALSE;
+    all = json_object();
+    json_object_set_new(answers, "fused_rows", all);
+    json_object_foreach((json_t *)stated, name, json) {
+        g_auto(ReportFused) fused = {0};
+        guint64 buffer[REFIT_MAX_DIMS];
         json_t *rows = json_object();
         json_object_set_new(all, name, rows);
-        if (!report_get_uint(json_object_get(fused, "dim"), "fused.dim", REFIT_MAX_DIMS, &dim,
-                             error) ||
-            !report_get_shape(json_object_get(fused, "shape"), "fused.shape", &n_dims, shape,
-                              error))
+        if (!report_fused_read(report->ranks, json, &fused, error))
             return FALSE;
-        if (dim >= n_dims)
-            return report_fail(error, "fused.dim is not a dim of fused.shape");
-        g_autoptr(RefitSharding) whole =
-            report_mesh_new(report->ranks, json_object_get(fused, "layout"), n_dims, error);
-        if (whole == NULL)
-            return FALSE;
-        const RefitMesh *mesh = refit_sharding_mesh(whole, 0);
+        const RefitMesh *mesh = refit_sharding_mesh(fused.whole, 0);
         for (guint i = 0; i < mesh->n_ranks; i++) {
             g_auto(RefitRegion) region = {0};
             json_t *list = json_array();
             set_rank(report, rows, mesh->ranks[i], list);
-            if (!refit_sharding_local(whole, 0, mesh->ranks[i], n_dims, shape, &region, buffer,
-                                      error) ||
-                !buffer_rows(json_object_get(fused, "rows"), region.dims[dim], list, error))
+            if (!refit_sharding_local(fused.whole, 0, mesh->ranks[i], fused.n_dims, fused.shape,
+                                      &region, buffer, error))
                 return FALSE;
+            buffer_rows(fused.rows, region.dims[fused.dim], list);
         }
     }
     return TRUE;

@@ -146,9 +146,15 @@ static gboolean read_tensor(const json_t *root, const json_t *json, const guint 
         g_prefix_error(error, "tensor %s: ", name);
         return FALSE;
     }
-    if (strides != NULL && json_array_size(strides) != tensor->n_dims)
-        return report_fail(error, "tensor %s: src_strides is not one stride per dim", name);
-    return TRUE;
+    if (strides == NULL)
+        return TRUE;
+    g_autoptr(GArray) list = report_get_uints(strides, "src_strides", G_MAXINT64, error);
+    if (list == NULL) {
+        g_prefix_error(error, "tensor %s: ", name);
+        return FALSE;
+    }
+    return list->len == tensor->n_dims ||
+           report_fail(error, "tensor %s: src_strides is not one stride per dim", name);
 }
 
 /* ---- what is declared of a tensor ---- */
@@ -158,6 +164,8 @@ static gboolean state_locals(RefitManifest *manifest, const ReportRanks *ranks, 
     const char *key;
     json_t *value;
 
+    if (locals != NULL && !report_expect_object(locals, "declared_local", error))
+        return FALSE;
     json_object_foreach((json_t *)locals, key, value) {
         guint64 shape[REFIT_MAX_DIMS];
         guint rank, n_dims;
@@ -271,6 +279,8 @@ static gboolean number_tensors(Report *report, GError **error) {
         guint64 n = 1;
         if (repeat != NULL && !report_get_uint(repeat, "repeat", 100000, &n, error))
             return FALSE;
+        if (n == 0)
+            return report_fail(error, "repeat is 0; leave the tensor out");
         report->first[i] = (guint)next;
         next += n;
         if (next > G_MAXINT32)
@@ -284,6 +294,7 @@ static gboolean number_tensors(Report *report, GError **error) {
 
 static gboolean require_names(RefitManifest *manifest, const json_t *root, GError **error) {
     const json_t *required = json_object_get(root, "required");
+    const json_t *aliases = json_object_get(root, "aliases");
     const char *key, *name;
     json_t *value;
 
@@ -295,7 +306,9 @@ static gboolean require_names(RefitManifest *manifest, const json_t *root, GErro
         refit_manifest_require(manifest, name);
     }
     /* A tied tensor needs the one that it is tied to. */
-    json_object_foreach((json_t *)json_object_get(root, "aliases"), key, value) {
+    if (aliases != NULL && !report_expect_object(aliases, "aliases", error))
+        return FALSE;
+    json_object_foreach((json_t *)aliases, key, value) {
         if (!report_get_string(value, "aliases", &name, error))
             return FALSE;
         refit_manifest_require(manifest, name);
@@ -305,12 +318,15 @@ static gboolean require_names(RefitManifest *manifest, const json_t *root, GErro
 
 static gboolean bind_devices(RefitManifest *manifest, const json_t *root, GError **error) {
     const json_t *transport = json_object_get(root, "transport");
+    const json_t *devices = json_object_get(root, "device_of");
     const char *key, *device, *name = NULL;
     json_t *value;
 
     if (transport != NULL && !report_get_string(transport, "transport", &name, error))
         return FALSE;
-    json_object_foreach((json_t *)json_object_get(root, "device_of"), key, value) {
+    if (devices != NULL && !report_expect_object(devices, "device_of", error))
+        return FALSE;
+    json_object_foreach((json_t *)devices, key, value) {
         guint rank;
         if (!report_get_rank(key, "device_of", &rank, error) ||
             !report_get_string(value, "device_of", &device, error))

@@ -10,6 +10,8 @@
 #include "refit-version.h"
 #include "report.h"
 
+#define MAX_LANDINGS 10000000u
+
 static gboolean get(const json_t *check, const char *key, guint64 *value_out, GError **error) {
     return report_get_uint(json_object_get(check, key), key, G_MAXINT64, value_out, error);
 }
@@ -28,6 +30,9 @@ static gboolean get_positive(const json_t *check, const char *key, guint64 *valu
 static json_t *check_pack(const json_t *check, GError **error) {
     const json_t *tensors = json_object_get(check, "tensors");
     const json_t *align = json_object_get(check, "align");
+
+    if (!report_expect_list(tensors, "tensors", error))
+        return NULL;
     guint n = (guint)json_array_size(tensors);
     g_autofree RefitPackItem *items = g_new0(RefitPackItem, MAX(n, 1));
     g_autofree guint64 *offsets = g_new0(guint64, MAX(n, 1));
@@ -156,8 +161,13 @@ static json_t *check_time_ms(const json_t *check, GError **error) {
         !report_get_number(json_object_get(check, "bytes"), "bytes", &bytes, error) ||
         !report_get_number(json_object_get(check, "bw"), "bw", &rate, error))
         return NULL;
-    /* Reports give milliseconds to the nanosecond. */
-    return json_real(round(1e9 * refit_staging_serial_s(n, latency, bytes, rate)) / 1e6);
+    double nanoseconds =
+        rate > 0 ? round(1e9 * refit_staging_serial_s(n, latency, bytes, rate)) : 0;
+    if (rate <= 0 || !isfinite(nanoseconds)) {
+        report_fail(error, "bw of %g gives no time", rate);
+        return NULL;
+    }
+    return json_real(nanoseconds / 1e6); /* reports give milliseconds to the nanosecond */
 }
 
 static json_t *check_windows(const json_t *check, GError **error) {
@@ -187,6 +197,8 @@ static json_t *check_windows(const json_t *check, GError **error) {
 static GArray *read_extents(const json_t *list, const char *where, GError **error) {
     g_autoptr(GArray) extents = g_array_new(FALSE, FALSE, sizeof(RefitExtent));
 
+    if (!report_expect_list(list, where, error))
+        return NULL;
     for (gsize i = 0; i < json_array_size(list); i++) {
         RefitExtent extent;
         const json_t *pair = json_array_get(list, i);
@@ -230,6 +242,10 @@ static json_t *check_commit(const json_t *check, GError **error) {
         !get(check, "fail_rank", &fail_rank, error) ||
         !get(check, "fail_chunk", &fail_chunk, error))
         return NULL;
+    if (n_ranks * chunks > MAX_LANDINGS) {
+        report_fail(error, "ranks times chunks are more than %u", MAX_LANDINGS);
+        return NULL;
+    }
     g_autofree guint64 *landings = g_new(guint64, MAX(n_ranks, 1));
     for (guint64 rank = 0; rank < n_ranks; rank++)
         landings[rank] = chunks;

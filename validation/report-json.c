@@ -24,8 +24,8 @@ gboolean report_check_keys(const json_t *object, const char *where, const char *
     const char *key;
     json_t *value;
 
-    if (!json_is_object(object))
-        return report_fail(error, "%s is not an object", where);
+    if (!report_expect_object(object, where, error))
+        return FALSE;
     json_object_foreach((json_t *)object, key, value) {
         if (g_strv_contains(keys, key))
             continue;
@@ -36,6 +36,14 @@ gboolean report_check_keys(const json_t *object, const char *where, const char *
                            nearest != NULL ? nearest : "", nearest != NULL ? "\"?" : "");
     }
     return TRUE;
+}
+
+gboolean report_expect_list(const json_t *value, const char *where, GError **error) {
+    return json_is_array(value) || report_fail(error, "%s is not a list", where);
+}
+
+gboolean report_expect_object(const json_t *value, const char *where, GError **error) {
+    return json_is_object(value) || report_fail(error, "%s is not an object", where);
 }
 
 gboolean report_get_uint(const json_t *value, const char *where, guint64 max, guint64 *value_out,
@@ -141,7 +149,7 @@ gboolean report_get_dtype(const json_t *value, const char *where, RefitDtype *dt
 }
 
 json_t *report_new_uint(guint64 value) {
-    return json_integer((json_int_t)value);
+    return value <= G_MAXINT64 ? json_integer((json_int_t)value) : json_real((double)value);
 }
 
 void report_set_uint(json_t *object, const char *key, guint64 value) {

@@ -288,72 +288,117 @@ static gboolean add_index(RefitSharding *sharding, const ReportRanks *ranks, con
 
 /* ---- fused buffers ---- */
 
-/* Rows of the tensor by their places in the buffer. */
-static RefitIntervalList *member_rows(const json_t *rows, const char *name, guint64 extent,
+void report_fused_clear(ReportFused *fused) {
+    g_clear_pointer(&fused->rows, g_array_unref);
+    g_clear_pointer(&fused->whole, refit_sharding_free);
+}
+
+/* Reads [[name, start, end], ...] into `rows`, which fill a buffer of `extent` rows. */
+static gboolean read_fused_rows(const json_t *list, guint64 extent, GArray *rows, GError **error) {
+    guint64 place = 0;
+
+    if (!report_expect_list(list, "fused.rows", error))
+        return FALSE;
+    for (gsize i = 0; i < json_array_size(list); i++) {
+        const json_t *json = json_array_get(list, i);
+        ReportRows row;
+        if (json_array_size(json) != 3)
+            return report_fail(error, "rows of a fused buffer are [name, start, end]");
+        if (!report_get_string(json_array_get(json, 0), "rows", &row.name, error) ||
+            !report_get_uint(json_array_get(json, 1), "rows", G_MAXINT64, &row.lo, error) ||
+            !report_get_uint(json_array_get(json, 2), "rows", G_MAXINT64, &row.hi, error))
+            return FALSE;
+        if (row.hi < row.lo || !refit_checked_add(place, row.hi - row.lo, "rows", &place, NULL))
+            return report_fail(error,
+                               "rows [%" G_GUINT64_FORMAT ", %" G_GUINT64_FORMAT ") are reversed",
+                               row.lo, row.hi);
+        g_array_append_val(rows, row);
+    }
+    if (place == extent)
+        return TRUE;
+    g_set_error(error, REFIT_ERROR, REFIT_ERROR_PARTITION_SUM,
+                "the rows of a fused buffer sum to %" G_GUINT64_FORMAT
+                ", but its dim has %" G_GUINT64_FORMAT,
+                place, extent);
+    return FALSE;
+}
+
+gboolean report_fused_read(const ReportRanks *ranks, const json_t *json, ReportFused *fused,
+                           GError **error) {
+    static const char *const keys[] = {"dim", "shape", "rows", "layout", NULL};
+    guint64 dim;
+
+    *fused = (ReportFused){.rows = g_array_new(FALSE, FALSE, sizeof(ReportRows))};
+    if (!report_check_keys(json, "fused", keys, error) ||
+        !report_get_uint(json_object_get(json, "dim"), "fused.dim", REFIT_MAX_DIMS, &dim, error) ||
+        !report_get_shape(json_object_get(json, "shape"), "fused.shape", &fused->n_dims,
+                          fused->shape, error))
+        return FALSE;
+    if (dim >= fused->n_dims)
+        return report_fail(error, "fused.dim is not a dim of fused.shape");
+    fused->dim = (guint)dim;
+    if (!read_fused_rows(json_object_get(json, "rows"), fused->shape[dim], fused->rows, error))
+        return FALSE;
+    fused->whole = report_mesh_new(ranks, json_object_get(json, "layout"), fused->n_dims, error);
+    return fused->whole != NULL;
+}
+
+/* Rows of the tensor, which has `extent` of them, by their places in the buffer. */
+static RefitIntervalList *member_rows(const ReportFused *fused, const char *name, guint64 extent,
                                       GError **error) {
     g_autoptr(GArray) items = g_array_new(FALSE, FALSE, sizeof(RefitInterval));
     guint64 place = 0;
 
-    for (gsize i = 0; i < json_array_size(rows); i++) {
-        const json_t *row = json_array_get(rows, i);
-        const char *member;
-        guint64 lo, hi;
-        if (json_array_size(row) != 3) {
-            report_fail(error, "rows of a fused buffer are [name, start, end]");
+    for (guint i = 0; i < fused->rows->len; i++) {
+        const ReportRows *row = &g_array_index(fused->rows, ReportRows, i);
+        RefitInterval item = {row->lo, row->hi, place};
+        place += row->hi - row->lo;
+        if (strcmp(row->name, name) != 0)
+            continue;
+        if (row->hi > extent) {
+            report_fail(error,
+                        "rows [%" G_GUINT64_FORMAT ", %" G_GUINT64_FORMAT
+                        ") of a fused buffer are beyond the tensor, which has %" G_GUINT64_FORMAT,
+                        row->lo, row->hi, extent);
             return NULL;
         }
-        if (!report_get_string(json_array_get(row, 0), "rows", &member, error) ||
-            !report_get_uint(json_array_get(row, 1), "rows", G_MAXINT64, &lo, error) ||
-            !report_get_uint(json_array_get(row, 2), "rows", G_MAXINT64, &hi, error))
-            return NULL;
-        RefitInterval item = {lo, hi, place};
-        if (hi < lo || !refit_checked_add(place, hi - lo, "rows", &place, NULL)) {
-            report_fail(error, "rows [%" G_GUINT64_FORMAT ", %" G_GUINT64_FORMAT ") are reversed",
-                        lo, hi);
-            return NULL;
-        }
-        if (strcmp(member, name) == 0)
-            g_array_append_val(items, item);
-    }
-    if (place != extent) {
-        g_set_error(error, REFIT_ERROR, REFIT_ERROR_PARTITION_SUM,
-                    "the rows of a fused buffer sum to %" G_GUINT64_FORMAT
-                    ", but its dim has %" G_GUINT64_FORMAT,
-                    place, extent);
-        return NULL;
+        g_array_append_val(items, item);
     }
     return refit_interval_list_new((const RefitInterval *)(gpointer)items->data, items->len, error);
 }
 
-static gboolean add_fused(RefitSharding *sharding, const json_t *root, const ReportRanks *ranks,
-                          const char *buffer, const char *tensor, GError **error) {
-    static const char *const keys[] = {"dim", "shape", "rows", "layout", NULL};
-    const json_t *fused = json_object_get(json_object_get(root, "fused"), buffer);
-    guint64 dim, shape[REFIT_MAX_DIMS], local[REFIT_MAX_DIMS];
-    guint n_dims;
+/* The buffer is as the tensor, but for the rows. */
+static gboolean check_fused_shape(const ReportFused *fused, guint n_dims, const guint64 *shape,
+                                  GError **error) {
+    gboolean fits = fused->n_dims == n_dims;
 
-    if (!report_check_keys(fused, "fused", keys, error) ||
-        !report_get_uint(json_object_get(fused, "dim"), "fused.dim", REFIT_MAX_DIMS, &dim, error) ||
-        !report_get_shape(json_object_get(fused, "shape"), "fused.shape", &n_dims, shape, error))
+    for (guint d = 0; d < n_dims && fits; d++)
+        fits = d == fused->dim || fused->shape[d] == shape[d];
+    return fits || report_fail(error, "fused.shape is not the tensor's but for dim %u", fused->dim);
+}
+
+static gboolean add_fused(RefitSharding *sharding, const json_t *root, const ReportRanks *ranks,
+                          const char *buffer, const char *tensor, guint n_dims,
+                          const guint64 *shape, GError **error) {
+    g_auto(ReportFused) fused = {0};
+    guint64 local[REFIT_MAX_DIMS];
+
+    if (!report_fused_read(ranks, json_object_get(json_object_get(root, "fused"), buffer), &fused,
+                           error) ||
+        !check_fused_shape(&fused, n_dims, shape, error))
         return FALSE;
-    if (dim >= n_dims)
-        return report_fail(error, "fused.dim is not a dim of fused.shape");
-    g_autoptr(RefitIntervalList) rows =
-        member_rows(json_object_get(fused, "rows"), tensor, shape[dim], error);
+    g_autoptr(RefitIntervalList) rows = member_rows(&fused, tensor, shape[fused.dim], error);
     if (rows == NULL)
         return FALSE;
-    g_autoptr(RefitSharding) whole =
-        report_mesh_new(ranks, json_object_get(fused, "layout"), n_dims, error);
-    if (whole == NULL)
-        return FALSE;
-    const RefitMesh *mesh = refit_sharding_mesh(whole, 0);
+    const RefitMesh *mesh = refit_sharding_mesh(fused.whole, 0);
     for (guint i = 0; i < mesh->n_ranks; i++) {
         g_auto(RefitRegion) region = {0};
-        if (!refit_sharding_local(whole, 0, mesh->ranks[i], n_dims, shape, &region, local, error))
+        if (!refit_sharding_local(fused.whole, 0, mesh->ranks[i], fused.n_dims, fused.shape,
+                                  &region, local, error))
             return FALSE;
-        RefitIntervalList *mine = refit_interval_list_select(rows, region.dims[dim]);
-        refit_interval_list_unref(region.dims[dim]);
-        region.dims[dim] = mine;
+        RefitIntervalList *mine = refit_interval_list_select(rows, region.dims[fused.dim]);
+        refit_interval_list_unref(region.dims[fused.dim]);
+        region.dims[fused.dim] = mine;
         if (!refit_sharding_add_region(sharding, mesh->ranks[i], &region, error))
             return FALSE;
     }
@@ -375,7 +420,7 @@ static gboolean add_layout(RefitSharding *sharding, const json_t *root, const Re
     if (json_object_get(layout, "fused") != NULL)
         return report_check_keys(layout, "layout", fused_keys, error) &&
                report_get_string(json_object_get(layout, "fused"), "fused", &buffer, error) &&
-               add_fused(sharding, root, ranks, buffer, tensor, error);
+               add_fused(sharding, root, ranks, buffer, tensor, n_dims, shape, error);
     if (!report_check_keys(layout, "layout", mesh_keys, error))
         return FALSE;
     if (json_object_get(layout, "padded_shape") != NULL && !alone)

@@ -28,8 +28,12 @@ static gboolean read_operations(const json_t *members, GHashTable *ranks, RefitP
     const char *name;
     json_t *list;
 
+    if (!report_expect_object(members, "members", error))
+        return FALSE;
     json_object_foreach((json_t *)members, name, list) {
         g_autoptr(GArray) numbers = g_array_new(FALSE, FALSE, sizeof(guint));
+        if (!report_expect_list(list, "members", error))
+            return FALSE;
         for (gsize i = 0; i < json_array_size(list); i++) {
             const char *member = json_string_value(json_array_get(list, i));
             if (member == NULL || !g_hash_table_contains(ranks, member))
@@ -62,6 +66,8 @@ static gboolean read_steps(const json_t *ranks, GHashTable *numbers, RefitProgre
 
     json_object_foreach((json_t *)ranks, name, steps) {
         guint rank = number_name(numbers, name);
+        if (!report_expect_list(steps, "ranks", error))
+            return FALSE;
         for (gsize i = 0; i < json_array_size(steps); i++) {
             const json_t *step = json_array_get(steps, i);
             refit_progress_begin_step(progress, rank);
@@ -91,6 +97,8 @@ json_t *report_check_schedule(const json_t *check, GError **error) {
     const char *name;
     json_t *value;
 
+    if (!report_expect_object(ranks, "ranks", error))
+        return NULL;
     json_object_foreach((json_t *)ranks, name, value) {
         number_name(numbers, name);
         g_ptr_array_add(names, (gpointer)name);
@@ -119,6 +127,8 @@ json_t *report_check_matching_rounds(const json_t *check, GError **error) {
     g_autoptr(GHashTable) receivers = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, NULL);
     g_autoptr(GArray) meetings = g_array_new(FALSE, FALSE, sizeof(RefitMeeting));
 
+    if (!report_expect_list(pairs, "pairs", error))
+        return NULL;
     for (gsize i = 0; i < json_array_size(pairs); i++) {
         guint ends[2];
         for (guint end = 0; end < G_N_ELEMENTS(ends); end++) {
@@ -166,6 +176,8 @@ static gboolean read_slices(const json_t *list, const char *where, Slices *slice
                        .names = g_new0(const char *, MAX(n, 1)),
                        .bytes = g_new0(guint64, MAX(n, 1)),
                        .offsets = g_new0(guint64, MAX(n, 1))};
+    if (!report_expect_list(list, where, error))
+        return FALSE;
     for (guint i = 0; i < n; i++) {
         const json_t *entry = json_array_get(list, i);
         if (!report_get_string(json_array_get(entry, 0), where, &slices->names[i], error) ||
@@ -314,6 +326,8 @@ static GArray *read_rows(const json_t *list, const char *where, GHashTable *name
     g_autoptr(GArray) rows = g_array_new(FALSE, FALSE, sizeof(RefitFusedRows));
     guint64 n = 0;
 
+    if (!report_expect_list(list, where, error))
+        return NULL;
     for (gsize i = 0; i < json_array_size(list); i++) {
         const json_t *row = json_array_get(list, i);
         const char *name;

@@ -197,11 +197,14 @@ ReportRanks *report_ranks_new(const json_t *root, GError **error) {
     static const char *const keys[] = {"nodes", "rails", "nics_per_node", "nic_bw", NULL};
     const json_t *topology = json_object_get(root, "topology");
     const json_t *nodes = json_object_get(topology, "nodes");
+    const json_t *rails = json_object_get(topology, "rails");
     g_autoptr(ReportRanks) ranks = g_new0(ReportRanks, 1);
     g_autoptr(GArray) all = g_array_new(FALSE, FALSE, sizeof(guint));
     guint n_rails = 0, per_node = 1;
 
     if ((topology != NULL && !report_check_keys(topology, "topology", keys, error)) ||
+        (nodes != NULL && !report_expect_list(nodes, "topology.nodes", error)) ||
+        (rails != NULL && !report_expect_object(rails, "topology.rails", error)) ||
         !note_all(all, root, error))
         return NULL;
     guint *numbers = (guint *)(gpointer)all->data;
@@ -213,8 +216,8 @@ ReportRanks *report_ranks_new(const json_t *root, GError **error) {
         ranks->gpu_of[rank] = REPORT_NO_GPU;
     g_autofree guint *rail_of = g_new0(guint, MAX(ranks->n_ranks, 1));
     ranks->n_nodes = (guint)json_array_size(nodes);
-    ranks->has_rails = json_object_size(json_object_get(topology, "rails")) > 0;
-    if (!read_rails(json_object_get(topology, "rails"), ranks->n_ranks, rail_of, &n_rails, error))
+    ranks->has_rails = json_object_size(rails) > 0;
+    if (!read_rails(rails, ranks->n_ranks, rail_of, &n_rails, error))
         return NULL;
     g_autoptr(GPtrArray) lists = ranks->n_nodes > 0 || ranks->has_rails
                                      ? list_nodes(nodes, all, MAX(ranks->n_ranks, 1), error)

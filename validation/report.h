@@ -25,6 +25,11 @@ gboolean report_fail(GError **error, const char *format, ...) G_GNUC_PRINTF(2, 3
  * says what the object is. */
 gboolean report_check_keys(const json_t *object, const char *where, const char *const *keys,
                            GError **error) G_GNUC_WARN_UNUSED_RESULT;
+/* FALSE when `value` is no list, or no object; also when it is NULL. */
+gboolean report_expect_list(const json_t *value, const char *where, GError **error)
+    G_GNUC_WARN_UNUSED_RESULT;
+gboolean report_expect_object(const json_t *value, const char *where, GError **error)
+    G_GNUC_WARN_UNUSED_RESULT;
 gboolean report_get_uint(const json_t *value, const char *where, guint64 max, guint64 *value_out,
                          GError **error) G_GNUC_WARN_UNUSED_RESULT;
 /* A number of any kind that is not negative. */
@@ -42,6 +47,7 @@ gboolean report_get_shape(const json_t *value, const char *where, guint *n_dims_
                           guint64 *shape_out, GError **error) G_GNUC_WARN_UNUSED_RESULT;
 gboolean report_get_dtype(const json_t *value, const char *where, RefitDtype *dtype_out,
                           GError **error) G_GNUC_WARN_UNUSED_RESULT;
+/* A number; one that JSON's integers cannot hold is a real, as files have to write it too. */
 json_t *report_new_uint(guint64 value);
 void report_set_uint(json_t *object, const char *key, guint64 value);
 
@@ -80,9 +86,28 @@ typedef struct {
 RefitSharding *report_sharding_new(const json_t *root, const ReportRanks *ranks,
                                    const json_t *tensor, RefitSide side, GArray *layouts,
                                    const char **leader_out, GError **error);
-/* The sharding of a fused buffer, by ranks that are GPUs. */
+/* The sharding of a mesh alone, by ranks that are GPUs. */
 RefitSharding *report_mesh_new(const ReportRanks *ranks, const json_t *layout, guint n_dims,
                                GError **error) G_GNUC_WARN_UNUSED_RESULT;
+
+/* Rows [lo, hi) of a tensor; the name is borrowed from the file. */
+typedef struct {
+    const char *name;
+    guint64 lo, hi;
+} ReportRows;
+/* A fused buffer of the file. */
+typedef struct {
+    guint dim, n_dims;
+    guint64 shape[REFIT_MAX_DIMS];
+    GArray *rows;         /* of ReportRows, which fill it in turn */
+    RefitSharding *whole; /* by ranks that are GPUs */
+} ReportFused;
+/* Fills in `fused`, which is to be cleared also on error: REFIT_ERROR_PARTITION_SUM when the rows
+ * do not fill the buffer. */
+gboolean report_fused_read(const ReportRanks *ranks, const json_t *json, ReportFused *fused,
+                           GError **error) G_GNUC_WARN_UNUSED_RESULT;
+void report_fused_clear(ReportFused *fused);
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(ReportFused, report_fused_clear)
 
 typedef struct {
     const json_t *root; /* borrowed */

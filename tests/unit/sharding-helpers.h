@@ -96,14 +96,19 @@ static inline RefitSharding *sharding_of(guint n_axes, const guint *sizes,
     return sharding;
 }
 
-/* "[0:2] 0 1; [2:4] 2 3" */
-static inline void assert_held(const RefitSharding *sharding, guint n_dims, const guint64 *shape,
-                               const char *expected) {
+static inline RefitHolding *hold(const RefitSharding *sharding, guint n_dims,
+                                 const guint64 *shape) {
     g_autoptr(GError) error = NULL;
-    g_autoptr(RefitHolding) holding = refit_holding_new(sharding, n_dims, shape, &error);
-    g_autoptr(GString) text = g_string_new(NULL);
+    RefitHolding *holding = refit_holding_new(sharding, n_dims, shape, &error);
 
     g_assert_no_error(error);
+    return holding;
+}
+
+/* "[0:2] 0 1; [2:4] 2 3" */
+static inline void assert_holding(const RefitHolding *holding, const char *expected) {
+    g_autoptr(GString) text = g_string_new(NULL);
+
     for (guint i = 0; i < holding->n_pieces; i++) {
         g_autofree char *region = refit_region_to_string(&holding->pieces[i].region);
 
@@ -112,6 +117,13 @@ static inline void assert_held(const RefitSharding *sharding, guint n_dims, cons
             g_string_append_printf(text, " %u", holding->pieces[i].ranks[r]);
     }
     g_assert_cmpstr(text->str, ==, expected);
+}
+
+static inline void assert_held(const RefitSharding *sharding, guint n_dims, const guint64 *shape,
+                               const char *expected) {
+    g_autoptr(RefitHolding) holding = hold(sharding, n_dims, shape);
+
+    assert_holding(holding, expected);
 }
 
 /* What `rank` stores of a 1-d tensor, in local order, and how long its buffer is. */

@@ -85,9 +85,20 @@ static void test_ranks(void) {
     g_assert_cmpuint(refit_layout_ranks(refit_case_held(refit_case, 0))[0], ==, 4);
     guint64 total;
     g_autoptr(GError) error = NULL;
-    g_assert_true(refit_layout_total_bytes(held, &total, &error));
+    g_assert_true(refit_layout_total_bytes(held, NULL, 0, &total, &error));
     g_assert_no_error(error);
     g_assert_cmpuint(total, ==, 4128);
+    g_assert_true(refit_layout_total_bytes(held, (const guint[]){6, 1000000}, 2, &total, &error));
+    g_assert_no_error(error);
+    g_assert_cmpuint(total, ==, 0);
+    guint64 bytes[8] = {0}, left;
+    held = refit_case_held(refit_case, 0);
+    g_assert_true(refit_layout_add_bytes(held, bytes, &error));
+    g_assert_true(refit_layout_total_bytes(held, NULL, 0, &total, &error));
+    g_assert_true(refit_layout_total_bytes(held, (const guint[]){4}, 1, &left, &error));
+    g_assert_no_error(error);
+    g_assert_cmpuint(bytes[4], >, 0);
+    g_assert_cmpuint(left, ==, total - bytes[4]);
 }
 
 static void test_ratios(void) {
@@ -178,7 +189,8 @@ static void test_deepseek(void) {
     /* Every expert is on one training GPU, all else of a stage on its 16. */
     g_autoptr(GError) error = NULL;
     const guint64 experts = 2 * G_GUINT64_CONSTANT(58) * 256 * FFN(MATRIX, 2048);
-    g_assert_true(refit_layout_total_bytes(refit_case_held(fp8, REFIT_CASE_SOURCE), &held, &error));
+    g_assert_true(
+        refit_layout_total_bytes(refit_case_held(fp8, REFIT_CASE_SOURCE), NULL, 0, &held, &error));
     g_assert_no_error(error);
     g_assert_cmpuint(held, ==, experts + 16 * (bf16_weights - experts));
 }

@@ -1,7 +1,8 @@
 /*
  * The sides of NCCL M2N's system files: ranks of both meshes of training, of the one mesh of
  * generation, stages, which names are cut and how, grouped and single experts, defaults; the number
- * of GPUs from the file or the case; every size that does not divide; files that are not there.
+ * of GPUs from the file or the case; keys that the benchmark does not read; every size that does
+ * not divide; files that are not there.
  */
 
 #include "import-files.h"
@@ -108,6 +109,25 @@ static void test_comments(void) {
     g_assert_cmpstr(refit_layout_summary(layout), ==, "m2n dp2 (fsdp2 is not used)");
 }
 
+/* A misspelt size is one that is not there, for the benchmark as for us: the user should know. */
+static void test_notes(void) {
+    static const char system[] = "{\"train\": {\"num_gpus\": 2,\n \"tp_sizes\": 2,"
+                                 " \"_why\": 1, \"fsdp_size\": 1,\n  \"note\": \"x\"},"
+                                 " \"generation\": {\"num_gpus\": 2, \"tp_size\": 2}}";
+    static const char *const wanted[] = {
+        "*/system.json:2:2: train.tp_sizes: NCCL M2N's benchmark does not read this key, nor do we "
+        "(did you mean \"tp_size\"?)",
+        "*/system.json:3:3: train.note: NCCL M2N's benchmark does not read this key, nor do we; "
+        "begin it with _ to say that it is a comment"};
+    g_autoptr(RefitLayout) train = read_ok(system, "train");
+    g_autoptr(RefitLayout) generation = read_ok(system, "generation");
+    g_assert_cmpuint(refit_layout_n_notes(train), ==, G_N_ELEMENTS(wanted));
+    for (guint i = 0; i < G_N_ELEMENTS(wanted); i++)
+        if (!g_pattern_match_simple(wanted[i], refit_layout_note(train, i)))
+            g_assert_cmpstr(refit_layout_note(train, i), ==, wanted[i]);
+    g_assert_cmpuint(refit_layout_n_notes(generation), ==, 0);
+}
+
 static void test_stated_gpus(void) {
     g_autoptr(GError) error = NULL;
     g_autoptr(RefitLayout) layout =
@@ -171,6 +191,7 @@ int main(int argc, char **argv) {
     ADD("experts-are-cut-over-tp-without-ep", test_experts_over_tp);
     ADD("generation-has-one-mesh", test_experts_over_ep);
     ADD("what-the-benchmark-ignores-is-ignored", test_comments);
+    ADD("keys-that-are-not-read-are-noted", test_notes);
     ADD("the-case-may-state-gpus", test_stated_gpus);
     ADD("too-many-gpus-are-refused", test_too_many);
     ADD("sizes-must-divide", test_bad_sizes);

@@ -273,6 +273,38 @@ static void test_refusals(void) {
         assert_refused(cases[i][0], cases[i][1], cases[i][2]);
 }
 
+/* Gate and up of [experts, in, 12]: 6 rows each, in turn; those of a list are named by the hub. */
+#define STACKS                                                                                     \
+    "family: list\ntensors:\n"                                                                     \
+    "  - {name: mlp.experts.gate_up_proj, shape: [2, 4, 12], role: expert_gate_up_t}\n"            \
+    "  - {name: mlp.experts.down_proj, shape: [2, 6, 4], role: expert_down_t}\n"
+#define EXPERT                                                                                     \
+    "family: list\ntensors:\n"                                                                     \
+    "  - {name: mlp.experts.0.gate_proj.weight, shape: [12, 4], role: expert_gate}\n"
+
+static void test_uneven_blocks(void) {
+    assert_refused_as(STACKS, "{framework: megatron, gpus: 1, glu_interleave: 4}",
+                      REFIT_ERROR_GRANULE_SPLIT,
+                      "c.yaml:1:55: train.glu_interleave: each GPU has 6 rows of "
+                      "mlp.experts.gate_up_proj, which are not whole blocks of 4; use a divisor of "
+                      "6, or a smaller etp");
+    assert_refused_as(EXPERT, "{framework: megatron, gpus: 4, tp: 4, etp: 4, glu_interleave: 2}",
+                      REFIT_ERROR_GRANULE_SPLIT,
+                      "c.yaml:1:70: train.glu_interleave: each GPU has 3 rows of "
+                      "mlp.experts.0.gate_proj.weight, which are not whole blocks of 2; use a "
+                      "divisor of 3, or a smaller etp");
+    g_autoptr(RefitLayout) stacks =
+        make(STACKS, "{framework: megatron, gpus: 2, tp: 2, etp: 2, glu_interleave: 3}");
+    g_autoptr(RefitLayout) expert =
+        make(EXPERT, "{framework: megatron, gpus: 2, tp: 2, etp: 2, glu_interleave: 3}");
+    g_autoptr(RefitLayout) other = /* a parameter of its own has no blocks */
+        make("family: list\ntensors:\n  - {name: up, shape: [5, 4], role: expert_up}\n",
+             "{framework: megatron, gpus: 1, glu_interleave: 4}");
+    g_assert_cmpuint(refit_layout_block_rows(stacks), ==, 3);
+    g_assert_cmpuint(refit_layout_block_rows(expert), ==, 3);
+    g_assert_cmpuint(refit_layout_block_rows(other), ==, 4);
+}
+
 int main(int argc, char **argv) {
     g_test_init(&argc, &argv, NULL);
     g_test_add_func("/megatron/interleaved-stages-take-turns", test_interleaved);
@@ -284,5 +316,6 @@ int main(int argc, char **argv) {
     g_test_add_func("/megatron/mtp-layers-have-embedding-and-head-at-hand", test_mtp);
     g_test_add_func("/megatron/storage-of-experts-does-not-move-elements", test_choices_of_views);
     g_test_add_func("/megatron/refusals-say-where-and-what-to-do", test_refusals);
+    g_test_add_func("/megatron/blocks-of-gate-and-up-are-whole", test_uneven_blocks);
     return g_test_run();
 }

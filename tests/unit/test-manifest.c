@@ -292,6 +292,9 @@ static void test_failed(void) {
                        "tensor w: region [0:4, 0:4] is needed by rank 4 but was held only by ranks "
                        "that failed, such as 0; bring one of them back or load the tensor from "
                        "storage");
+    refit_manifest_fail_rank(manifest, 8);
+    assert_refused(manifest, REFIT_ERROR_INVALID,
+                   "rank 8 has failed, but the topology has 8 GPUs, counted from 0");
 }
 
 static void test_overflow(void) {

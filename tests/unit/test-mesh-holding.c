@@ -7,11 +7,7 @@
  * overflow; overlaps in order with their common region, over parts that overlap each other.
  */
 
-#include "refit-geometry.h"
-
-#include <string.h>
-
-static const RefitPlacement replicate = {.kind = REFIT_PLACEMENT_REPLICATE};
+#include "sharding-helpers.h"
 
 static RefitPlacement shard(guint dim, RefitSplit split, guint order) {
     return (RefitPlacement){
@@ -53,43 +49,11 @@ static void add(RefitSharding *sharding, RefitMesh *mesh, const RefitPlacement *
     g_assert_no_error(error);
 }
 
-/* One part over ranks 0, 1, ... */
-static RefitSharding *sharding_of(guint n_axes, const guint *sizes,
-                                  const RefitPlacement *placements) {
-    RefitSharding *sharding = refit_sharding_new();
-
-    add(sharding, mesh_from(n_axes, sizes, 0), placements);
-    return sharding;
-}
-
-static RefitHolding *hold(const RefitSharding *sharding, guint n_dims, const guint64 *shape) {
-    g_autoptr(GError) error = NULL;
-    RefitHolding *holding = refit_holding_new(sharding, n_dims, shape, &error);
-
-    g_assert_no_error(error);
-    return holding;
-}
-
-/* "[0:2] 0 1; [2:4] 2 3" */
-static void assert_holding(const RefitHolding *holding, const char *expected) {
-    g_autoptr(GString) text = g_string_new(NULL);
-
-    for (guint i = 0; i < holding->n_pieces; i++) {
-        g_autofree char *region = refit_region_to_string(&holding->pieces[i].region);
-
-        g_string_append_printf(text, "%s%s", i > 0 ? "; " : "", region);
-        for (guint r = 0; r < holding->pieces[i].n_ranks; r++)
-            g_string_append_printf(text, " %u", holding->pieces[i].ranks[r]);
-    }
-    g_assert_cmpstr(text->str, ==, expected);
-}
-
-static void assert_held(guint n_axes, const guint *sizes, const RefitPlacement *placements,
-                        guint n_dims, const guint64 *shape, const char *expected) {
+static void assert_cut(guint n_axes, const guint *sizes, const RefitPlacement *placements,
+                       guint n_dims, const guint64 *shape, const char *expected) {
     g_autoptr(RefitSharding) sharding = sharding_of(n_axes, sizes, placements);
-    g_autoptr(RefitHolding) holding = hold(sharding, n_dims, shape);
 
-    assert_holding(holding, expected);
+    assert_held(sharding, n_dims, shape, expected);
 }
 
 /* ---- meshes ---- */
@@ -264,30 +228,28 @@ static void test_chunk(void) {
     const RefitPlacement placement[] = {shard(0, REFIT_SPLIT_CHUNK, 0)};
     const guint four[] = {4};
 
-    assert_held(1, four, placement, 1, (const guint64[]){10},
-                "[0:3] 0; [3:6] 1; [6:9] 2; [9:10] 3");
+    assert_cut(1, four, placement, 1, (const guint64[]){10}, "[0:3] 0; [3:6] 1; [6:9] 2; [9:10] 3");
     /* ceil(5/4) = 2: nothing is left for the last rank. */
-    assert_held(1, four, placement, 1, (const guint64[]){5}, "[0:2] 0; [2:4] 1; [4:5] 2");
-    assert_held(1, four, placement, 1, (const guint64[]){2}, "[0:1] 0; [1:2] 1");
-    assert_held(1, four, placement, 1, (const guint64[]){0}, "");
+    assert_cut(1, four, placement, 1, (const guint64[]){5}, "[0:2] 0; [2:4] 1; [4:5] 2");
+    assert_cut(1, four, placement, 1, (const guint64[]){2}, "[0:1] 0; [1:2] 1");
+    assert_cut(1, four, placement, 1, (const guint64[]){0}, "");
 }
 
 static void test_balanced(void) {
     const RefitPlacement placement[] = {shard(0, REFIT_SPLIT_BALANCED, 0)};
     const guint four[] = {4};
 
-    assert_held(1, four, placement, 1, (const guint64[]){10},
-                "[0:3] 0; [3:6] 1; [6:8] 2; [8:10] 3");
-    assert_held(1, four, placement, 1, (const guint64[]){5}, "[0:2] 0; [2:3] 1; [3:4] 2; [4:5] 3");
-    assert_held(1, four, placement, 1, (const guint64[]){3}, "[0:1] 0; [1:2] 1; [2:3] 2");
+    assert_cut(1, four, placement, 1, (const guint64[]){10}, "[0:3] 0; [3:6] 1; [6:8] 2; [8:10] 3");
+    assert_cut(1, four, placement, 1, (const guint64[]){5}, "[0:2] 0; [2:3] 1; [3:4] 2; [4:5] 3");
+    assert_cut(1, four, placement, 1, (const guint64[]){3}, "[0:1] 0; [1:2] 1; [2:3] 2");
 }
 
 static void test_stated_sizes(void) {
     const guint64 sizes[] = {4, 0, 1};
     const RefitPlacement placement[] = {replicate, shard_sizes(1, 3, sizes)};
 
-    assert_held(2, (const guint[]){2, 3}, placement, 2, (const guint64[]){2, 5},
-                "[0:2, 0:4] 0 3; [0:2, 4:5] 2 5");
+    assert_cut(2, (const guint[]){2, 3}, placement, 2, (const guint64[]){2, 5},
+               "[0:2, 0:4] 0 3; [0:2, 4:5] 2 5");
 }
 
 /* 10 rows over mesh [2, 2]: 5 + 5, then ceil(5/2) = 3 + 2 each. */
@@ -298,10 +260,10 @@ static void test_nested_orders(void) {
     const RefitPlacement inner_first[] = {shard(0, REFIT_SPLIT_CHUNK, 1),
                                           shard(0, REFIT_SPLIT_CHUNK, 0)};
 
-    assert_held(2, axes, outer_first, 1, (const guint64[]){10},
-                "[0:3] 0; [3:5] 1; [5:8] 2; [8:10] 3");
-    assert_held(2, axes, inner_first, 1, (const guint64[]){10},
-                "[0:3] 0; [3:5] 2; [5:8] 1; [8:10] 3");
+    assert_cut(2, axes, outer_first, 1, (const guint64[]){10},
+               "[0:3] 0; [3:5] 1; [5:8] 2; [8:10] 3");
+    assert_cut(2, axes, inner_first, 1, (const guint64[]){10},
+               "[0:3] 0; [3:5] 2; [5:8] 1; [8:10] 3");
 }
 
 static void test_two_dims(void) {
@@ -309,14 +271,14 @@ static void test_two_dims(void) {
                                          shard(0, REFIT_SPLIT_CHUNK, 0)};
 
     /* position = 4 a + 2 b + c: a picks the columns, c the rows */
-    assert_held(3, (const guint[]){2, 2, 2}, placements, 2, (const guint64[]){4, 3},
-                "[0:2, 0:2] 0 2; [0:2, 2:3] 4 6; [2:4, 0:2] 1 3; [2:4, 2:3] 5 7");
+    assert_cut(3, (const guint[]){2, 2, 2}, placements, 2, (const guint64[]){4, 3},
+               "[0:2, 0:2] 0 2; [0:2, 2:3] 4 6; [2:4, 0:2] 1 3; [2:4, 2:3] 5 7");
 }
 
 static void test_zero_dims(void) {
     const RefitPlacement placement[] = {replicate};
 
-    assert_held(1, (const guint[]){3}, placement, 0, NULL, "[] 0 1 2");
+    assert_cut(1, (const guint[]){3}, placement, 0, NULL, "[] 0 1 2");
 }
 
 static void test_permuted_ranks(void) {
@@ -393,12 +355,12 @@ static void test_large_sizes(void) {
     const guint64 none[] = {G_MAXUINT64, 0, G_MAXUINT64};
     const RefitPlacement rows[] = {shard(0, REFIT_SPLIT_CHUNK, 0)};
 
-    assert_held(1, (const guint[]){3}, rows, 2, shape,
-                "[0:366503875926, 0:1048576] 0; [366503875926:733007751852, 0:1048576] 1; "
-                "[733007751852:1099511627776, 0:1048576] 2");
-    assert_held(1, (const guint[]){2}, rows, 1, longest,
-                "[0:9223372036854775808] 0; [9223372036854775808:18446744073709551615] 1");
-    assert_held(1, (const guint[]){2}, rows, 3, none, "");
+    assert_cut(1, (const guint[]){3}, rows, 2, shape,
+               "[0:366503875926, 0:1048576] 0; [366503875926:733007751852, 0:1048576] 1; "
+               "[733007751852:1099511627776, 0:1048576] 2");
+    assert_cut(1, (const guint[]){2}, rows, 1, longest,
+               "[0:9223372036854775808] 0; [9223372036854775808:18446744073709551615] 1");
+    assert_cut(1, (const guint[]){2}, rows, 3, none, "");
 }
 
 /* ---- overlaps ---- */

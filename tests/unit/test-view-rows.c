@@ -158,9 +158,6 @@ static void test_blocks(void) {
         make(model, "{framework: megatron, gpus: 2, tp: 2, etp: 2, glu_interleave: 2}");
     g_autoptr(RefitLayout) grouped =
         make(model, "{framework: megatron, gpus: 1, experts: grouped, glu_interleave: 4}");
-    g_autoptr(RefitLayout) odd =
-        make(model, "{framework: megatron, gpus: 2, tp: 2, etp: 2, glu_interleave: 3}");
-    g_autoptr(GError) error = NULL;
 
     assert_rows(apart, 5, "decoder.layers.0.mlp.experts.linear_fc1.weight1",
                 "gate_proj 4:6, up_proj 4:6, gate_proj 6:8, up_proj 6:8");
@@ -169,12 +166,6 @@ static void test_blocks(void) {
     assert_rows(grouped, 4, "decoder.layers.0.mlp.experts.linear_fc1.weight",
                 "gate_proj 0:4, up_proj 0:4, gate_proj 4:8, up_proj 4:8, "
                 "gate_proj 0:4, up_proj 0:4, gate_proj 4:8, up_proj 4:8");
-    g_assert_null(refit_rank_views_new(odd, 4, &error));
-    g_assert_error(error, REFIT_ERROR, REFIT_ERROR_GRANULE_SPLIT);
-    g_assert_cmpstr(error->message, ==,
-                    "parameter decoder.layers.0.mlp.experts.linear_fc1.weight# has 4 rows of "
-                    "model.layers.0.mlp.experts.0.gate_proj.weight on this rank, which are not "
-                    "whole blocks of 3; use fewer ranks or smaller blocks");
 }
 
 /*
@@ -480,6 +471,49 @@ static void test_misfits(void) {
         "parameter half: 3 elements of F4 do not end on a byte; cut at a multiple of 2 elements");
 }
 
+/* Names of other engines' tensors can meet in one parameter; nothing may lie where another does. */
+static void test_same_place(void) {
+    refuse("  - {name: experts.0.gate_proj.weight, shape: [4, 2], role: expert_gate}\n"
+           "  - {name: experts.1.w1.weight, shape: [4, 2], role: expert_gate}\n"
+           "  - {name: experts.1.gate_proj.weight, shape: [4, 2], role: expert_gate}\n",
+           "{framework: vllm, gpus: 1}", REFIT_ERROR_INVALID,
+           "experts.1.w1.weight and experts.1.gate_proj.weight share parameter "
+           "experts.w13_weight, but they have the same place in it");
+    refuse("  - {name: embedding.word_embeddings.weight, shape: [128, 2]}\n"
+           "  - {name: model.embed_tokens.weight, shape: [128, 2], role: embedding}\n",
+           "{framework: megatron, gpus: 1}", REFIT_ERROR_INVALID,
+           "embedding.word_embeddings.weight and model.embed_tokens.weight share parameter "
+           "embedding.word_embeddings.weight, but they have the same place in it");
+    refuse("  - {name: mlp.experts.gate_proj, shape: [2, 4, 2], role: expert_gate_up}\n"
+           "  - {name: mlp.experts.gate_up_proj, shape: [2, 4, 2], role: expert_gate_up}\n"
+           "  - {name: mlp.experts.linear_fc1.weight1, shape: [4, 2]}\n",
+           "{framework: megatron, gpus: 1}", REFIT_ERROR_INVALID,
+           "two parameters have the name mlp.experts.linear_fc1.weight1");
+}
+
+/* Only a table numbers parameters; a '#' of a tensor's own name stays. */
+static void test_number_sign(void) {
+    g_autoptr(RefitLayout) layout = make("family: list\ntensors:\n"
+                                         "  - {name: \"w.#\", shape: [2]}\n"
+                                         "  - {name: w.0, shape: [3]}\n",
+                                         "{framework: megatron, gpus: 1}");
+
+    check_rank(layout, 4);
+    assert_shape(layout, 4, "w.#", 1, 2, 0, 0);
+    assert_shape(layout, 4, "w.0", 1, 3, 0, 0);
+}
+
+static void test_too_many_experts(void) {
+    refuse("  - {name: mlp.experts.down_proj, shape: [4294967298, 1, 1], role: expert_down}\n",
+           "{framework: megatron, gpus: 1}", REFIT_ERROR_INVALID,
+           "mlp.experts.down_proj and mlp.experts.down_proj share parameter "
+           "mlp.experts.linear_fc2.weight#, but it has more than 1048576 experts");
+    refuse("  - {name: experts.down_proj, shape: [1048577, 1, 1], role: expert_down}\n",
+           "{framework: vllm, gpus: 1}", REFIT_ERROR_INVALID,
+           "experts.down_proj and experts.down_proj share parameter experts.w2_weight, but it has "
+           "more than 1048576 experts");
+}
+
 int main(int argc, char **argv) {
     g_test_init(&argc, &argv, NULL);
     g_test_add_func("/view-rows/raw-rows-of-kv-groups-are-a-chunk-of-the-whole", test_raw_rows);
@@ -505,5 +539,8 @@ int main(int argc, char **argv) {
     g_test_add_func("/view-rows/a-second-copy-is-another-parameter", test_two_copies);
     g_test_add_func("/view-rows/a-rank-may-hold-nothing", test_nothing_held);
     g_test_add_func("/view-rows/parts-that-do-not-fit-are-refused", test_misfits);
+    g_test_add_func("/view-rows/two-tensors-in-one-place-are-refused", test_same_place);
+    g_test_add_func("/view-rows/a-number-sign-may-be-part-of-a-name", test_number_sign);
+    g_test_add_func("/view-rows/stacks-have-a-limit-of-experts", test_too_many_experts);
     return g_test_run();
 }

@@ -144,6 +144,20 @@ static void test_scales(void) {
     g_assert_cmpint(scale->dtype, ==, REFIT_DTYPE_F32);
 }
 
+/* Layouts are refused for blocks that their weights do not fill; scales have fewer rows. */
+static void test_blocks_of_scales(void) {
+    g_autoptr(RefitLayout) layout =
+        make_native(FP8_QWEN, "{framework: megatron, gpus: 1, glu_interleave: 8}");
+    g_autoptr(GError) error = NULL;
+
+    g_assert_null(refit_rank_views_new(layout, 4, &error));
+    g_assert_error(error, REFIT_ERROR, REFIT_ERROR_GRANULE_SPLIT);
+    g_assert_cmpstr(error->message, ==,
+                    "parameter decoder.layers.0.mlp.experts.linear_fc1.weight_scale_inv# has 4 "
+                    "rows of model.layers.0.mlp.experts.0.gate_proj.weight_scale_inv on this rank, "
+                    "which are not whole blocks of 8; use fewer ranks or smaller blocks");
+}
+
 static void test_mxfp4(void) {
     static const char *const sides[] = {
         "{framework: megatron, gpus: 2, tp: 2, ep: 2}",
@@ -216,6 +230,7 @@ int main(int argc, char **argv) {
     g_test_add_func("/views/every-element-of-kimi-k3-has-one-place", test_kimi);
     g_test_add_func("/views/every-element-of-mixtral-has-one-place", test_mixtral);
     g_test_add_func("/views/scales-go-with-their-weights", test_scales);
+    g_test_add_func("/views/scales-must-fill-blocks-of-gate-and-up", test_blocks_of_scales);
     g_test_add_func("/views/stacked-bytes-of-mxfp4-have-one-place", test_mxfp4);
     g_test_add_func("/views/parameters-of-shipped-cases-are-full", test_shipped);
     return g_test_run();
