@@ -66,6 +66,10 @@ static gboolean gather(gpointer user_data, gconstpointer mine, gsize bytes, gpoi
                                     error);
 }
 
+static gboolean broadcast(gpointer user_data, gpointer data, gsize bytes, GError **error) {
+    return refit_rendezvous_broadcast(user_data, "executor", data, bytes, error);
+}
+
 static gboolean check(gpointer user_data, GError **error) {
     return refit_rendezvous_check(user_data, error);
 }
@@ -128,13 +132,16 @@ static gboolean choose_device(guint local_rank, guint n_devices, int *device_out
 }
 
 static gboolean open_executor(Rank *self, int device, GError **error) {
-    const RefitGpuConfig config = {
-        .rank = self->rank,
-        .n_ranks = refit_rendezvous_world(self->rendezvous),
-        .device = device,
-        .domains = self->run->domains,
-        .peers = {.gather = gather, .check = check, .fail = fail, .user_data = self->rendezvous},
-        .timeout_s = self->run->timeout_s};
+    const RefitGpuConfig config = {.rank = self->rank,
+                                   .n_ranks = refit_rendezvous_world(self->rendezvous),
+                                   .device = device,
+                                   .domains = self->run->domains,
+                                   .peers = {.gather = gather,
+                                             .broadcast = broadcast,
+                                             .check = check,
+                                             .fail = fail,
+                                             .user_data = self->rendezvous},
+                                   .timeout_s = self->run->timeout_s};
 
     self->opened = self->gpu->open(&config, error);
     return self->opened != NULL;

@@ -26,7 +26,7 @@
 
 #define GRACE_S 5.0
 #define KILL_S 2.0 /* from SIGTERM to SIGKILL */
-enum { POLL_MS = 50, TOKEN_BYTES = 24 };
+enum { POLL_MS = 50, TOKEN_BYTES = 24, MAX_LINE = 16384 };
 
 /* ---- children ---- */
 
@@ -85,6 +85,11 @@ static G_GNUC_NORETURN void be_child(const Ranks *ranks, guint rank, ChildFunc f
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
         exit(CLI_EXIT_NO); /* it ended before that */
+    /* Of the others', which would keep their writers from noticing that nobody reads. */
+    for (guint i = 0; i < ranks->children->len; i++) {
+        close(g_array_index(ranks->children, Child, i).lines_fd);
+        close(g_array_index(ranks->children, Child, i).error_fd);
+    }
     dup2(lines_fd, STDERR_FILENO);
     if (rank > 0)
         dup2(lines_fd, STDOUT_FILENO);
@@ -112,8 +117,11 @@ static gboolean start_child(Ranks *ranks, guint rank, ChildFunc func, GError **e
     fflush(stdout); /* or the child would write it once more */
     fflush(stderr);
     child.pid = fork();
-    if (child.pid == 0)
+    if (child.pid == 0) {
+        close(lines[0]);
+        close(errors[0]);
         be_child(ranks, rank, func, lines[1], errors[1], parent);
+    }
     close(lines[1]);
     close(errors[1]);
     if (child.pid < 0) {
@@ -156,10 +164,10 @@ static void read_lines(Child *child) {
 
     while ((n = read(child->lines_fd, chunk, sizeof chunk)) > 0)
         for (ssize_t i = 0; i < n; i++) {
-            if (chunk[i] == '\n')
-                print_line(child);
-            else
+            if (chunk[i] != '\n')
                 g_string_append_c(child->line, chunk[i]);
+            if (chunk[i] == '\n' || child->line->len >= MAX_LINE)
+                print_line(child);
         }
 }
 
@@ -256,6 +264,7 @@ static void wait_for_children(Ranks *ranks) {
 
             if (child->pid != 0) {
                 read_lines(child);
+                read_error(child); /* or a long one would not fit in the pipe */
                 reap(ranks, child);
             }
             any |= child->pid != 0;
@@ -396,6 +405,8 @@ gboolean cli_run_ranks(const CliRun *run, CliRunPrint print, gpointer user_data,
     Ranks ranks = {.run = run, .print = print, .user_data = user_data, .token = draw_token()};
     gboolean ok = FALSE;
 
+    if (!as_threads)
+        (void)signal(SIGCHLD, SIG_DFL); /* where it is ignored, no child can be waited for */
     ranks.children = g_array_new(FALSE, FALSE, sizeof(Child));
     g_array_set_clear_func(ranks.children, clear_child);
     if (ranks.token == NULL)

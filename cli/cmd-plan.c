@@ -1,17 +1,51 @@
 /*
- * `refit plan CASE`: makes and proves a plan, prints what it moves next to the bound, and with -o
- * writes the whole plan. It claims no times beyond the bound: `refit predict` does.
+ * `refit plan CASE`: makes and proves a plan, prints what it moves next to the bound and the
+ * staging memory that carrying it out may take, and with -o writes the whole plan. With a staging
+ * budget the exit code is 1 when that is more. It claims no times beyond the bound: `refit predict`
+ * does.
  */
 
 #include "cli.h"
 
+#include "refit-program.h"
+
+/* Staging memory of the rank that takes most. */
+typedef struct {
+    guint64 bytes;
+    guint rank;
+} Staging;
+
+static gboolean find_staging(const RefitPlan *plan, Staging *staging_out, GError **error) {
+    g_autoptr(RefitProgramIndex) index = refit_program_index_new(plan, error);
+    Staging most = {0};
+
+    if (index == NULL)
+        return FALSE;
+    for (guint rank = 0; rank < plan->problem->n_ranks; rank++) {
+        guint64 bytes;
+
+        if (!refit_program_index_staging(index, rank, &bytes, error))
+            return FALSE;
+        if (bytes > most.bytes)
+            most = (Staging){bytes, rank};
+    }
+    *staging_out = most;
+    return TRUE;
+}
+
+static gboolean over_budget(const RefitCase *refit_case, const Staging *staging) {
+    return refit_case->budget_staging_bytes > 0 &&
+           staging->bytes > refit_case->budget_staging_bytes;
+}
+
 static void print_json(const Cli *cli, const RefitPlan *plan, const RefitBound *bound,
-                       const CliTimings *timings) {
+                       const Staging *staging, const CliTimings *timings) {
+    const RefitCase *refit_case = plan->problem->refit_case;
     RefitJson *json = refit_json_new(2);
 
     refit_json_begin_object(json, NULL);
     refit_json_string(json, "schema", "refit.plan-summary/1");
-    refit_json_string(json, "case", plan->problem->refit_case->name);
+    refit_json_string(json, "case", refit_case->name);
     refit_json_string(json, "strategy", plan->strategy);
     refit_json_string(json, "digest", plan->digest);
     refit_json_uint(json, "transfers", cli_count_transfers(plan));
@@ -25,6 +59,15 @@ static void print_json(const Cli *cli, const RefitPlan *plan, const RefitBound *
     refit_json_uint(json, "local_bytes", plan->link_bytes[REFIT_LINK_LOCAL]);
     refit_json_uint(json, "needed_bytes", plan->problem->needed_bytes);
     refit_json_uint(json, "logical_bytes", plan->logical_bytes);
+    refit_json_begin_object(json, "staging");
+    refit_json_uint(json, "bytes", staging->bytes);
+    if (staging->bytes > 0)
+        refit_json_uint(json, "gpu", staging->rank);
+    if (refit_case->budget_staging_bytes > 0) {
+        refit_json_uint(json, "budget_bytes", refit_case->budget_staging_bytes);
+        refit_json_bool(json, "fits", !over_budget(refit_case, staging));
+    }
+    refit_json_end_object(json);
     cli_json_bound(json, bound);
     cli_json_timings(cli, json, timings);
     refit_json_end_object(json);
@@ -56,8 +99,23 @@ static void add_direction(CliTable *table, const RefitPlan *plan, RefitLink link
     cli_table_add_number(table, (double)most);
 }
 
+static void print_staging(const RefitCase *refit_case, const Staging *staging) {
+    g_autofree char *most = refit_format_bytes(staging->bytes);
+    g_autofree char *budget = refit_format_bytes(refit_case->budget_staging_bytes);
+    g_autofree char *where =
+        staging->bytes > 0
+            ? g_strdup_printf("up to %s on a GPU, most on GPU %u", most, staging->rank)
+            : g_strdup("none");
+
+    if (refit_case->budget_staging_bytes == 0)
+        cli_print_labelled("staging", "%s", where);
+    else
+        cli_print_labelled("staging", "%s: %s the budget of %s", where,
+                           over_budget(refit_case, staging) ? "MISSES" : "FITS", budget);
+}
+
 static void print_text(const Cli *cli, const RefitPlan *plan, const RefitBound *bound,
-                       const CliTimings *timings) {
+                       const Staging *staging, const CliTimings *timings) {
     const RefitCase *refit_case = plan->problem->refit_case;
     g_autoptr(CliTable) table = cli_table_new();
     g_autofree char *network = refit_format_bytes(plan->link_bytes[REFIT_LINK_NETWORK]);
@@ -77,6 +135,7 @@ static void print_text(const Cli *cli, const RefitPlan *plan, const RefitBound *
                        bound->limited_by);
     cli_print_labelled("plan", "%s of %s in %s, %s, %s", transfers, classes, messages, steps,
                        batches);
+    print_staging(refit_case, staging);
     cli_print_labelled("digest", "%s", plan->digest);
     if (cli->options.output != NULL)
         cli_print_labelled("file", "%s", cli->options.output);
@@ -102,11 +161,13 @@ int cli_plan(Cli *cli, GError **error) {
         cli->options.strategy ? cli->options.strategy : REFIT_STRATEGY_DEFAULT, error);
     CliTimings timings;
     RefitBound bound;
+    Staging staging;
 
     if (strategy == NULL || !cli_check_output(cli, error) ||
         !cli_load_case(cli, cli->arguments[0], &refit_case, &problem, error) ||
         !refit_bound_compute(problem, &bound, error) ||
-        !cli_plan_and_predict(cli, problem, strategy, &plan, NULL, &timings, error))
+        !cli_plan_and_predict(cli, problem, strategy, &plan, NULL, &timings, error) ||
+        !find_staging(plan, &staging, error))
         return CLI_EXIT_NO;
     if (cli->options.output != NULL) {
         gsize length;
@@ -118,8 +179,8 @@ int cli_plan(Cli *cli, GError **error) {
             return CLI_EXIT_YES;
     }
     if (cli->options.json)
-        print_json(cli, plan, &bound, &timings);
+        print_json(cli, plan, &bound, &staging, &timings);
     else
-        print_text(cli, plan, &bound, &timings);
-    return CLI_EXIT_YES;
+        print_text(cli, plan, &bound, &staging, &timings);
+    return over_budget(refit_case, &staging) ? CLI_EXIT_NO : CLI_EXIT_YES;
 }

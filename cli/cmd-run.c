@@ -6,7 +6,10 @@
 
 #include "cli-run.h"
 
+#include "refit-progress.h"
+
 #include <stdlib.h>
+#include <sys/resource.h>
 
 #define DEFAULT_TIMEOUT "60s"
 enum { MAX_REPEAT = 1000 };
@@ -205,12 +208,12 @@ static gboolean read_options(const CliOptions *options, CliRun *run, GError **er
     run->executor = find_executor(options->executor, error);
     if (run->executor == NULL)
         return FALSE;
-    if (options->repeat < 0 || options->repeat > MAX_REPEAT) {
+    if (options->repeat < 1 || options->repeat > MAX_REPEAT) {
         g_set_error(error, REFIT_ERROR, REFIT_ERROR_INVALID, "--repeat %d: give 1 to %d",
                     options->repeat, MAX_REPEAT);
         return FALSE;
     }
-    run->repeat = MAX((guint)options->repeat, 1);
+    run->repeat = (guint)options->repeat;
     run->verify = options->verify;
     if (!refit_quantity_parse(timeout, REFIT_UNIT_SECONDS, &run->timeout_s, error)) {
         g_prefix_error(error, "--timeout: ");
@@ -275,17 +278,33 @@ static gboolean run_launched(Cli *cli, const CliRun *run, const RefitLaunch *lau
     return ok;
 }
 
+/* A rank is a connection of rank 0 and, with --ranks, two pipes of this process. */
+static void raise_file_limit(guint n_ranks) {
+    enum { PER_RANK = 4, OTHERS = 256 };
+    const rlim_t wanted = (rlim_t)n_ranks * PER_RANK + OTHERS;
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted)
+        return;
+    limit.rlim_cur = MIN(limit.rlim_max, wanted);
+    (void)setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 static gboolean run_plan(Cli *cli, CliRun *run, const RefitLaunch *launch, GError **error) {
     const RefitProblem *problem = run->plan->problem;
     g_autofree guint *domains = g_new(guint, problem->n_ranks);
-    g_autoptr(RefitProgramIndex) index = refit_program_index_new(run->plan, error);
+    g_autoptr(RefitProgramIndex) index = NULL;
 
+    if (!refit_plan_check_progress(run->plan, error))
+        return FALSE;
+    index = refit_program_index_new(run->plan, error);
     if (index == NULL)
         return FALSE;
     for (guint rank = 0; rank < problem->n_ranks; rank++)
         domains[rank] = refit_topology_domain_of(problem->refit_case->topology, rank);
     run->index = index;
     run->domains = domains;
+    raise_file_limit(problem->n_ranks);
     cli_progress_done(cli);
     return launch->launcher != NULL ? run_launched(cli, run, launch, error)
                                     : cli_run_ranks(run, print_report, cli, error);

@@ -47,9 +47,11 @@ static const CliCommand commands[] = {
         .arguments = "CASE",
         .summary = "make, prove and save a plan",
         .help = "Makes a plan, proves that it delivers every needed element exactly once, and\n"
-                "shows what it moves. With -o the whole plan is written as JSON, for other\n"
-                "programs and for `refit show plan`.\n\n"
-                "  refit plan qwen3-30b-h100 -o plan.json\n",
+                "shows what it moves and the staging memory that carrying it out may take. With\n"
+                "a staging budget the exit code is 1 when that is more. With -o the whole plan\n"
+                "is written as JSON, for other programs and for `refit show plan`.\n\n"
+                "  refit plan qwen3-30b-h100 -o plan.json\n"
+                "  refit plan qwen3-30b-h100 --set 'budget={staging: 1GiB}'\n",
         .options = CLI_OPTION_STRATEGY | CLI_OPTION_OUTPUT | CLI_OPTION_SET | CLI_OPTION_JSON |
                    CLI_OPTION_TIMINGS,
         .min_arguments = 1,
@@ -299,7 +301,7 @@ static int run_parsed(const CliCommand *command, Cli *cli) {
 
 /* `arguments`: the command name and what follows it; ownership taken. */
 static int run_command(const CliCommand *command, char **arguments, gboolean json) {
-    Cli cli = {.options = {.quiet = FALSE}};
+    Cli cli = {.options = {.quiet = FALSE, .repeat = 1}};
     g_autoptr(GOptionContext) context = new_context(command, &cli.options);
     g_autoptr(GError) error = NULL;
     int exit_code;

@@ -17,7 +17,9 @@ static const char refit_profile_text[] =
 " @ONLY)
 
 set(REFIT_GPU_PLUGIN ${CMAKE_INSTALL_FULL_LIBDIR}/refit/refit-gpu.so)
-set(api refit-api-endpoint.c refit-api-job.c refit-api-plan.c refit-api-status.c refit-gpu-load.c refit-part.c)
+set(api refit-api-endpoint.c refit-api-job.c refit-api-plan.c refit-api-status.c refit-gpu-load.c)
+set(REFIT_API ${api} PARENT_SCOPE)
+list(APPEND api refit-part.c)
 
 # Only what refit.h marks is seen outside; the core's own names stay inside.
 add_library(refit-api SHARED ${api})

@@ -10,9 +10,11 @@
 #include "refit-api-private.h"
 #include "refit-gpu-load.h"
 #include "refit-part.h"
-#include "refit-rendezvous.h"
+#include "refit-rendezvous-private.h"
 
-enum { MESSAGE_SIZE = 1024 };
+#include <string.h>
+
+enum { MESSAGE_SIZE = 1024, TEXT_SIZE = 256 };
 
 struct _RefitEndpoint {
     char *message;
@@ -51,6 +53,13 @@ static gboolean gather_by_rendezvous(gpointer user_data, gconstpointer mine, gsi
                                     timeout_s, error);
 }
 
+static gboolean broadcast_by_rendezvous(gpointer user_data, gpointer data, gsize bytes,
+                                        GError **error) {
+    const RefitEndpoint *endpoint = user_data;
+
+    return refit_rendezvous_broadcast(endpoint->rendezvous, "refit", data, bytes, error);
+}
+
 static gboolean check_by_rendezvous(gpointer user_data, GError **error) {
     const RefitEndpoint *endpoint = user_data;
 
@@ -86,12 +95,68 @@ static gboolean meet(RefitEndpoint *endpoint, const RefitEndpointConfig *config,
     }
     *peers = (RefitGpuPeers){
         .gather = gather_by_rendezvous,
+        .broadcast = broadcast_by_rendezvous,
         .check = check_by_rendezvous,
         .fail = fail_by_rendezvous,
         .user_data = endpoint,
     };
     endpoint->rendezvous = refit_rendezvous_new(&options, NULL, error);
     return endpoint->rendezvous != NULL;
+}
+
+/* ---- before the executor takes over ---- */
+
+/* Of what each rank says by the caller's function, in `all`; FALSE naming the ranks that do not. */
+static gboolean gather_all(const RefitEndpoint *endpoint, gconstpointer mine, gsize bytes,
+                           gpointer all, double timeout_s, GError **error) {
+    const guint n_ranks = endpoint->job->problem->n_ranks;
+    g_autofree guint8 *came = g_new0(guint8, n_ranks);
+    g_autofree guint8 *absent = g_new0(guint8, n_ranks);
+
+    if (!gather_by_caller((gpointer)endpoint, mine, bytes, all, came, timeout_s, error))
+        return FALSE;
+    for (guint r = 0; r < n_ranks; r++)
+        absent[r] = came[r] == 0;
+    if (memchr(absent, 1, n_ranks) == NULL)
+        return TRUE;
+    g_autofree char *names = refit_ranks_to_string(absent, n_ranks);
+    g_set_error(error, REFIT_ERROR, REFIT_ERROR_BACKEND, "of %u ranks, %s did not come within %g s",
+                n_ranks, names, timeout_s);
+    return FALSE;
+}
+
+/*
+ * TRUE when no rank has failed by now; all learn of the lowest one that has, and why: a rank that
+ * cannot go on would keep the others waiting. Takes ownership of `own`.
+ */
+static gboolean agree_by_caller(const RefitEndpoint *endpoint, GError *own, double timeout_s,
+                                GError **error) {
+    const guint n_ranks = endpoint->job->problem->n_ranks;
+    const guint32 failed = own != NULL ? 1 + (guint32)own->code : 0;
+    g_autofree guint32 *all = g_new0(guint32, n_ranks);
+    g_autofree char *texts = NULL;
+    char text[TEXT_SIZE] = "";
+    guint first = 0;
+
+    if (own != NULL)
+        g_strlcpy(text, own->message, sizeof text);
+    if (!gather_all(endpoint, &failed, sizeof failed, all, timeout_s, own != NULL ? NULL : error)) {
+        if (own != NULL)
+            g_propagate_error(error, own);
+        return FALSE;
+    }
+    g_clear_error(&own);
+    while (first < n_ranks && all[first] == 0)
+        first++;
+    if (first == n_ranks)
+        return TRUE;
+    texts = g_malloc0_n(n_ranks, sizeof text);
+    if (!gather_all(endpoint, text, sizeof text, texts, timeout_s, NULL))
+        g_strlcpy(texts + first * sizeof text, "it has failed, and has not said why", sizeof text);
+    texts[(first + 1) * sizeof text - 1] = '\0';
+    g_autofree char *valid = g_utf8_make_valid(texts + first * sizeof text, -1);
+    g_set_error(error, REFIT_ERROR, (gint)all[first] - 1, "rank %u: %s", first, valid);
+    return FALSE;
 }
 
 /* ---- open and close ---- */
@@ -133,12 +198,14 @@ static gboolean open_rank(RefitEndpoint *endpoint, const RefitEndpointConfig *co
     if (!meet(endpoint, config, timeout_s, &gpu.peers, error))
         return FALSE;
     endpoint->gpu = refit_gpu_load(config->executor, NULL, &own);
-    if (endpoint->gpu != NULL && read_part(endpoint, &own))
-        endpoint->self = endpoint->gpu->open(&gpu, error);
-    else if (gpu.peers.fail != NULL)
-        g_propagate_error(error, gpu.peers.fail(endpoint, g_steal_pointer(&own)));
-    else
-        g_propagate_error(error, g_steal_pointer(&own));
+    if (endpoint->gpu != NULL && !read_part(endpoint, &own))
+        g_assert(own != NULL);
+    if (endpoint->rendezvous != NULL
+            ? !refit_rendezvous_agree(endpoint->rendezvous, "executor", own, error)
+            : !agree_by_caller(endpoint, g_steal_pointer(&own), timeout_s, error))
+        return FALSE;
+    g_assert(endpoint->gpu != NULL); /* or this rank would have said so */
+    endpoint->self = endpoint->gpu->open(&gpu, error);
     return endpoint->self != NULL;
 }
 

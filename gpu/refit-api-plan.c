@@ -2,11 +2,12 @@
  * Plans of the C API: a description becomes a case, a problem, a plan, and what is read of it.
  *
  * The first plan closes the description, as all that follows borrows from it; later plans replace
- * the plan only. Cost: that of planning.
+ * the plan only. Each is proved to be complete and to end. Cost: that of planning and proving.
  */
 
 #include "refit-api-private.h"
 #include "refit-part.h"
+#include "refit-progress.h"
 
 #include <string.h>
 
@@ -78,7 +79,7 @@ static gboolean plan(RefitJob *job, const RefitStrategy *strategy, GError **erro
             return FALSE;
     }
     plan = refit_plan_new(problem != NULL ? problem : job->problem, strategy, error);
-    if (plan == NULL)
+    if (plan == NULL || !refit_plan_check_progress(plan, error))
         return FALSE;
     index = refit_program_index_new(plan, error);
     if (index == NULL)

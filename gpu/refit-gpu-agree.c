@@ -1,7 +1,8 @@
 /*
  * What ranks tell each other: one record of each per phase, gathered by the caller's function.
  * Every rank reads the same records, so all come to the same verdict, and a rank that has failed
- * says so instead of staying away. Cost: one gather of some 700 bytes per rank.
+ * says so instead of staying away. Cost: each rank hears each, so 48 bytes times the square of the
+ * number of ranks; 328 when one has failed, and then the last time.
  */
 
 #include "refit-gpu-private.h"
@@ -9,7 +10,6 @@
 #include <string.h>
 
 #define MAX_LISTED 8
-/* Ranks that waited for each other come a little apart. */
 #define MIN_GRACE_S 1.0
 
 static const char *phase_name(guint32 phase) {
@@ -22,6 +22,15 @@ void refit_gpu_record_init(RefitGpuRecord *record, RefitGpuPhase phase) {
     memset(record, 0, sizeof *record); /* padding too: it is sent */
     record->abi = REFIT_GPU_ABI;
     record->phase = phase;
+}
+
+guint64 refit_gpu_digest_head(const char *digest) {
+    enum { DIGITS = 2 * sizeof(guint64) };
+    guint64 head = 0;
+
+    for (guint i = 0; i < DIGITS && g_ascii_isxdigit(digest[i]); i++)
+        head = head << 4 | (guint64)g_ascii_xdigit_value(digest[i]);
+    return head;
 }
 
 char *refit_gpu_list_ranks(const guint *ranks, guint n) {
@@ -93,12 +102,10 @@ static RefitError code_of(const RefitGpuRecord *record) {
     return (RefitError)(record->failed - 1);
 }
 
-/* All ranks have come: the first failure of its own making, else where they wait. */
-static gboolean judge(const RefitGpuRank *self, const RefitGpuRecord *mine,
-                      const RefitGpuRecord *all, GError **error) {
-    guint n_failed = 0, first = G_MAXUINT;
-
-    for (guint r = 0; r < self->n_ranks; r++) {
+/* All ranks have come. All find the same, as each sees one that differs. */
+static gboolean check_phases(const RefitGpuRank *self, const RefitGpuRecord *mine,
+                             const RefitGpuRecord *all, GError **error) {
+    for (guint r = 0; r < self->n_ranks; r++)
         if (all[r].abi != REFIT_GPU_ABI || all[r].phase != mine->phase) {
             g_set_error(error, REFIT_ERROR, REFIT_ERROR_INVALID,
                         "rank %u is in %s, rank %u in %s; all ranks must make the same calls with "
@@ -106,21 +113,24 @@ static gboolean judge(const RefitGpuRank *self, const RefitGpuRecord *mine,
                         self->rank, phase_name(mine->phase), r, phase_name(all[r].phase));
             return FALSE;
         }
-        n_failed += all[r].failed != 0;
-        if (all[r].failed != 0 && all[r].stuck == 0 && first == G_MAXUINT)
-            first = r;
-    }
-    if (n_failed == 0)
-        return TRUE;
-    if (first == G_MAXUINT) {
+    return TRUE;
+}
+
+/* The first failure of its own making, else where ranks wait. */
+static void judge(const RefitGpuRank *self, const RefitGpuRecord *mine, const RefitGpuRecord *all,
+                  GError **error) {
+    guint first = 0;
+
+    while (first < self->n_ranks && (all[first].failed == 0 || all[first].stuck != 0))
+        first++;
+    if (first == self->n_ranks) {
         g_autofree char *where = describe_stuck(all, self->n_ranks);
         g_set_error(error, REFIT_ERROR, REFIT_ERROR_BACKEND, "%s has not ended within %g s; %s",
                     phase_name(mine->phase), self->timeout_s, where);
-        return FALSE;
+    } else {
+        g_set_error(error, REFIT_ERROR, (gint)code_of(&all[first]), "rank %u: %.*s", first,
+                    REFIT_GPU_TEXT, all[first].text);
     }
-    g_set_error(error, REFIT_ERROR, (gint)code_of(&all[first]), "rank %u: %.*s", first,
-                REFIT_GPU_TEXT, all[first].text);
-    return FALSE;
 }
 
 /* Leaves it to the caller's function to tell the others. */
@@ -128,6 +138,43 @@ static gboolean fail_at_once(RefitGpuRank *self, GError *failure, GError **error
     self->broken = TRUE;
     g_propagate_error(error, self->peers.fail(self->peers.user_data, failure));
     return FALSE;
+}
+
+/* How long to wait for the others; ranks that waited for each other come a little apart. */
+static double patience(const RefitGpuRank *self) {
+    double left = (double)(self->deadline_us - g_get_monotonic_time()) / G_USEC_PER_SEC;
+
+    return MAX(left, 0) + MAX(self->timeout_s / 4, MIN_GRACE_S);
+}
+
+/* Gathers a part of all records. */
+static gboolean hear(RefitGpuRank *self, const RefitGpuRecord *mine, gsize from, gsize bytes,
+                     RefitGpuRecord *all, guint8 *came, GError **error) {
+    g_autofree guint8 *parts = g_malloc0_n(self->n_ranks, bytes);
+
+    if (!self->peers.gather(self->peers.user_data, (const guint8 *)mine + from, bytes, parts, came,
+                            patience(self), error)) {
+        self->broken = TRUE;
+        return FALSE;
+    }
+    for (guint r = 0; r < self->n_ranks; r++)
+        if (came[r] != 0)
+            memcpy((guint8 *)&all[r] + from, parts + r * bytes, bytes);
+    return TRUE;
+}
+
+/* Some rank has failed, and all know: why. Those that go away meanwhile leave it unsaid. */
+static void hear_why(RefitGpuRank *self, const RefitGpuRecord *mine, RefitGpuRecord *all) {
+    g_autofree guint8 *came = g_new0(guint8, self->n_ranks);
+
+    if (!hear(self, mine, REFIT_GPU_HEAD_BYTES, sizeof *mine - REFIT_GPU_HEAD_BYTES, all, came,
+              NULL))
+        all[self->rank] = *mine;
+    for (guint r = 0; r < self->n_ranks; r++) {
+        all[r].text[REFIT_GPU_TEXT - 1] = '\0';
+        if (all[r].failed != 0 && all[r].text[0] == '\0')
+            g_strlcpy(all[r].text, "it has failed, and has not said why", REFIT_GPU_TEXT);
+    }
 }
 
 gboolean refit_gpu_agree(RefitGpuRank *self, RefitGpuRecord *mine, GError *failure,
@@ -142,7 +189,8 @@ gboolean refit_gpu_agree(RefitGpuRank *self, RefitGpuRecord *mine, GError *failu
             g_propagate_error(error, g_steal_pointer(&own));
             return FALSE;
         }
-        if (self->peers.fail != NULL) {
+        /* Those whose time is over come at the same time, and together know whom they wait for. */
+        if (self->peers.fail != NULL && (mine->stuck == 0 || !refit_gpu_is_late(self))) {
             if (mine->stuck != 0 && mine->n_peers > 0) {
                 all[self->rank] = *mine;
                 g_autofree char *where = describe_stuck(all, self->n_ranks);
@@ -153,12 +201,8 @@ gboolean refit_gpu_agree(RefitGpuRank *self, RefitGpuRecord *mine, GError *failu
         mine->failed = 1 + (own->domain == REFIT_ERROR ? (guint32)own->code : REFIT_ERROR_BACKEND);
         put_text(mine->text, sizeof mine->text, own->message);
     }
-    double left = (double)(self->deadline_us - g_get_monotonic_time()) / G_USEC_PER_SEC;
-    if (!self->peers.gather(self->peers.user_data, mine, sizeof *mine, all, came,
-                            MAX(left, 0) + MAX(self->timeout_s / 4, MIN_GRACE_S), error)) {
-        self->broken = TRUE;
+    if (!hear(self, mine, 0, REFIT_GPU_HEAD_BYTES, all, came, error))
         return FALSE;
-    }
     g_autofree char *absent = list_came(came, self->n_ranks, 0);
     if (absent != NULL) {
         self->broken = TRUE;
@@ -168,9 +212,37 @@ gboolean refit_gpu_agree(RefitGpuRank *self, RefitGpuRecord *mine, GError *failu
                     own != NULL ? own->message : "");
         return FALSE;
     }
-    if (!judge(self, mine, all, error))
+    if (!check_phases(self, mine, all, error))
         return FALSE;
+    for (guint r = 0; r < self->n_ranks; r++)
+        if (all[r].failed != 0) {
+            hear_why(self, mine, all);
+            judge(self, mine, all, error);
+            return FALSE;
+        }
     if (all_out != NULL)
         *all_out = g_steal_pointer(&all);
+    return TRUE;
+}
+
+gboolean refit_gpu_spread(RefitGpuRank *self, gpointer bytes, gsize size, GError **error) {
+    if (self->peers.broadcast != NULL) {
+        self->broken = !self->peers.broadcast(self->peers.user_data, bytes, size, error);
+        return !self->broken;
+    }
+    g_autofree guint8 *all = g_malloc0_n(self->n_ranks, size);
+    g_autofree guint8 *came = g_new0(guint8, self->n_ranks);
+    if (!self->peers.gather(self->peers.user_data, bytes, size, all, came, patience(self), error)) {
+        self->broken = TRUE;
+        return FALSE;
+    }
+    g_autofree char *absent = list_came(came, self->n_ranks, 0);
+    if (absent != NULL) {
+        self->broken = TRUE;
+        g_set_error(error, REFIT_ERROR, REFIT_ERROR_BACKEND, "%s: %s did not report within %g s",
+                    phase_name(REFIT_GPU_PHASE_OPEN), absent, self->timeout_s);
+        return FALSE;
+    }
+    memcpy(bytes, all, size);
     return TRUE;
 }

@@ -1,13 +1,18 @@
 /*
- * Communicators: one of all ranks for the network, and one per NVLink domain, because NCCL gives a
- * communicator that has network peers few channels and small chunks for NVLink peers, too. Both are
- * non-blocking, so that no call can wait for ever: set-up, groups and the end are polled, within
- * the time of the call in progress. Cost: polling spins for some microseconds, then sleeps.
+ * Communicators. Streams of a plan run side by side, and groups of one communicator never do, so
+ * each stream has a communicator: of all ranks for the network; of the NVLink domain for NVLink,
+ * because NCCL gives a communicator that has network peers few channels and small chunks for NVLink
+ * peers, too. The first one of all ranks is made when the rank is opened, others are split from it
+ * when a plan first wants them, and stay. All ranks submit groups in the same order, whatever the
+ * communicator, and NCCL_LAUNCH_ORDER_IMPLICIT keeps that order on the device, so that kernels that
+ * do not fit side by side wait for no later one. Communicators are non-blocking: set-up, groups and
+ * the end are polled, within the time of the call in progress. Cost: polling spins for some
+ * microseconds, then sleeps; a communicator, a collective call and NCCL's buffers.
  */
 
 #include "refit-gpu-private.h"
 
-#include <limits.h>
+#include <string.h>
 
 enum { SPINS = 200, SLEEP_US = 50, CHECK_EVERY = 32 };
 
@@ -48,7 +53,7 @@ static gboolean linger(RefitGpuRank *self, guint *n_polls, const char *what, GEr
         g_set_error(error, REFIT_ERROR, REFIT_ERROR_BACKEND, "%s: aborted by its user", what);
         return FALSE;
     }
-    if (g_get_monotonic_time() > self->deadline_us) {
+    if (refit_gpu_is_late(self)) {
         self->waiting = TRUE;
         g_set_error(error, REFIT_ERROR, REFIT_ERROR_BACKEND, "%s: not done within %g s", what,
                     self->timeout_s);
@@ -70,9 +75,11 @@ gboolean refit_gpu_comms_poll(RefitGpuRank *self, guint *n_polls, const char *wh
                               GError **error) {
     gboolean ready;
 
-    return check_state(self, self->world, what, &ready, error) &&
-           (self->domain == NULL || check_state(self, self->domain, what, &ready, error)) &&
-           linger(self, n_polls, what, error);
+    for (guint link = 0; link < REFIT_N_LINKS; link++)
+        for (guint i = 0; i < self->n_comms[link]; i++)
+            if (!check_state(self, self->comms[link][i], what, &ready, error))
+                return FALSE;
+    return linger(self, n_polls, what, error);
 }
 
 static gboolean wait_ready(RefitGpuRank *self, ncclComm_t comm, const char *what, GError **error) {
@@ -90,84 +97,172 @@ static gboolean wait_ready(RefitGpuRank *self, ncclComm_t comm, const char *what
 
 /* ---- set-up and end ---- */
 
-static gboolean has_pairs(const RefitGpuRank *self) {
-    for (guint r = 0; r < self->n_ranks; r++)
-        if (self->domain_ranks[r] > 0)
+gboolean refit_gpu_comms_open(RefitGpuRank *self, const ncclUniqueId *id, GError **error) {
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclComm_t *world = &self->comms[REFIT_LINK_NETWORK][0];
+    ncclResult_t result;
+
+    config.blocking = 0;
+    result = ncclCommInitRankConfig(world, (int)self->n_ranks, *id, (int)self->rank, &config);
+    self->n_comms[REFIT_LINK_NETWORK] = *world != NULL ? 1 : 0;
+    return check_nccl(self, NULL, result, "ncclCommInitRankConfig", error) &&
+           wait_ready(self, *world, "set-up of the communicator of all ranks", error);
+}
+
+/* The next communicator of a link class. Every rank of the parent must take part, also one alone in
+ * its NVLink domain. */
+static gboolean split(RefitGpuRank *self, RefitLink link, GError **error) {
+    ncclComm_t world = self->comms[REFIT_LINK_NETWORK][0];
+    ncclComm_t *comm = &self->comms[link][self->n_comms[link]];
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    int color = link == REFIT_LINK_NVLINK ? (int)self->domains[self->rank] : 0;
+
+    config.blocking = 0;
+    self->splitting = comm;
+    if (!check_nccl(self, world, ncclCommSplit(world, color, (int)self->rank, comm, &config),
+                    "ncclCommSplit", error) ||
+        !wait_ready(self, world, "set-up of the communicators of streams", error))
+        return FALSE;
+    self->splitting = NULL;
+    self->n_comms[link]++;
+    return wait_ready(self, *comm, "set-up of the communicator of a stream", error);
+}
+
+void refit_gpu_comms_assign(RefitGpuWork *work) {
+    const RefitPlan *plan = work->program->plan;
+    guint n_streams = work->program->n_streams, n_used[REFIT_N_LINKS] = {0};
+    g_autofree guint8 *used = g_new0(guint8, MAX(n_streams, 1));
+
+    /* Of the whole plan, not of this rank: all ranks must count alike. */
+    for (guint p = 0; p < plan->n_pairs; p++)
+        for (guint lane = 0; lane < plan->n_lanes; lane++) {
+            guint track = plan->stages[plan->pairs[p].stage].track;
+            used[(track * plan->n_lanes + lane) * REFIT_N_LINKS + plan->pairs[p].link] = 1;
+        }
+    work->comm_of = g_new0(guint, MAX(n_streams, 1));
+    for (guint s = 0; s < n_streams; s++) {
+        guint link = s % REFIT_N_LINKS;
+
+        if (used[s] != 0 && link != REFIT_LINK_LOCAL)
+            work->comm_of[s] = n_used[link]++ % REFIT_GPU_COMMS;
+    }
+    for (guint link = 0; link < REFIT_N_LINKS; link++)
+        work->n_comms[link] = MIN(n_used[link], REFIT_GPU_COMMS);
+}
+
+gboolean refit_gpu_comms_missing(const RefitGpuRank *self) {
+    for (guint link = 0; link < REFIT_N_LINKS; link++)
+        if (self->n_comms[link] < self->work->n_comms[link])
             return TRUE;
     return FALSE;
 }
 
-gboolean refit_gpu_comms_open(RefitGpuRank *self, const ncclUniqueId *id, GError **error) {
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    ncclResult_t result;
-
-    config.blocking = 0;
-    result =
-        ncclCommInitRankConfig(&self->world, (int)self->n_ranks, *id, (int)self->rank, &config);
-    if (!check_nccl(self, NULL, result, "ncclCommInitRankConfig", error) ||
-        !wait_ready(self, self->world, "set-up of the communicator of all ranks", error))
-        return FALSE;
-    if (!has_pairs(self))
-        return TRUE;
-    /* Every rank of the parent must take part, also one alone in its domain. */
-    self->splitting = TRUE;
-    result = ncclCommSplit(self->world, (int)self->domains[self->rank], (int)self->rank,
-                           &self->domain, &config);
-    if (!check_nccl(self, self->world, result, "ncclCommSplit", error) ||
-        !wait_ready(self, self->world, "set-up of the communicators of NVLink domains", error))
-        return FALSE;
-    self->splitting = FALSE;
-    return wait_ready(self, self->domain, "set-up of the communicator of an NVLink domain", error);
+gboolean refit_gpu_comms_extend(RefitGpuRank *self, GError **error) {
+    for (guint link = 0; link < REFIT_N_LINKS; link++)
+        while (self->n_comms[link] < self->work->n_comms[link])
+            if (!split(self, (RefitLink)link, error))
+                return FALSE;
+    return TRUE;
 }
 
-static gpointer abort_one(gpointer comm) {
-    ncclCommAbort(comm);
+gint64 refit_gpu_comms_patience_us(const RefitGpuRank *self) {
+    return (gint64)(G_USEC_PER_SEC *
+                    MAX(self->timeout_s / 4, self->hung ? REFIT_GPU_HUNG_S : REFIT_GPU_ABORT_S));
+}
+
+/* An abort waits for the kernels in front of its communicator's: for ever, where one hangs. Hence
+ * threads that can be left to themselves; all atomic. */
+typedef struct {
+    gint n_users, n_left;
+} Aborts;
+
+typedef struct {
+    ncclComm_t comm;
+    Aborts *aborts;
+} Abort;
+
+static void leave_aborts(Aborts *aborts) {
+    if (g_atomic_int_dec_and_test(&aborts->n_users))
+        g_free(aborts);
+}
+
+static gpointer abort_one(gpointer data) {
+    g_autofree Abort *self = data;
+
+    ncclCommAbort(self->comm);
+    g_atomic_int_add(&self->aborts->n_left, -1);
+    leave_aborts(self->aborts);
     return NULL;
 }
 
-void refit_gpu_comms_abort(RefitGpuRank *self) {
-    ncclComm_t world = g_steal_pointer(&self->world);
-    GThread *thread = NULL;
+static void start_abort(Aborts *aborts, ncclComm_t comm) {
+    Abort *one = g_new(Abort, 1);
 
-    self->broken = TRUE;
-    if (!self->splitting && self->domain != NULL)
-        thread = g_thread_new("refit-abort", abort_one, self->domain);
-    if (world != NULL)
-        ncclCommAbort(world);
-    if (thread != NULL)
-        g_thread_join(thread);
-    else if (self->domain != NULL) /* NCCL set it until the split was aborted */
-        ncclCommAbort(self->domain);
-    self->domain = NULL;
+    *one = (Abort){comm, aborts};
+    g_atomic_int_inc(&aborts->n_users);
+    g_atomic_int_inc(&aborts->n_left);
+    g_thread_unref(g_thread_new("refit-abort", abort_one, one));
 }
 
-static gboolean finalize(RefitGpuRank *self, ncclComm_t *comm) {
-    if (!check_nccl(self, *comm, ncclCommFinalize(*comm), "ncclCommFinalize", NULL) ||
-        !wait_ready(self, *comm, "end of a communicator", NULL) ||
-        ncclCommDestroy(*comm) != ncclSuccess)
+void refit_gpu_comms_abort(RefitGpuRank *self) {
+    gint64 until = g_get_monotonic_time() + refit_gpu_comms_patience_us(self);
+    Aborts *aborts;
+
+    self->broken = TRUE;
+    if (self->n_comms[REFIT_LINK_NETWORK] == 0)
+        return;
+    aborts = g_new(Aborts, 1);
+    *aborts = (Aborts){.n_users = 1};
+    for (guint link = 0; link < REFIT_N_LINKS; link++)
+        for (guint i = 0; i < self->n_comms[link]; i++)
+            start_abort(aborts, self->comms[link][i]);
+    while (g_atomic_int_get(&aborts->n_left) > 0 && g_get_monotonic_time() < until)
+        g_usleep(SLEEP_US);
+    self->hung = g_atomic_int_get(&aborts->n_left) > 0;
+    leave_aborts(aborts);
+    /* NCCL may have set it until its parent was aborted. */
+    if (!self->hung && self->splitting != NULL && *self->splitting != NULL)
+        ncclCommAbort(*self->splitting);
+    self->splitting = NULL;
+    memset(self->n_comms, 0, sizeof self->n_comms);
+}
+
+static gboolean finalize(RefitGpuRank *self, ncclComm_t comm) {
+    return check_nccl(self, comm, ncclCommFinalize(comm), "ncclCommFinalize", NULL) &&
+           wait_ready(self, comm, "end of a communicator", NULL) &&
+           ncclCommDestroy(comm) == ncclSuccess;
+}
+
+/* The last ones first, on all ranks: the others' parent is the last to go. */
+static gboolean finalize_all(RefitGpuRank *self) {
+    for (guint link = REFIT_N_LINKS; link-- > 0;)
+        for (; self->n_comms[link] > (link == REFIT_LINK_NETWORK ? 1u : 0u); self->n_comms[link]--)
+            if (!finalize(self, self->comms[link][self->n_comms[link] - 1]))
+                return FALSE;
+    if (self->n_comms[REFIT_LINK_NETWORK] > 0 &&
+        !finalize(self, self->comms[REFIT_LINK_NETWORK][0]))
         return FALSE;
-    *comm = NULL;
+    self->n_comms[REFIT_LINK_NETWORK] = 0;
     return TRUE;
 }
 
 void refit_gpu_comms_close(RefitGpuRank *self) {
     self->deadline_us = g_get_monotonic_time() + (gint64)(self->timeout_s * G_USEC_PER_SEC);
-    if (self->broken || (self->domain != NULL && !finalize(self, &self->domain)) ||
-        (self->world != NULL && !finalize(self, &self->world)))
+    if (self->broken || !finalize_all(self))
         refit_gpu_comms_abort(self);
 }
 
 /* ---- groups ---- */
 
-static ncclResult_t submit(RefitGpuRank *self, const RefitGpuTurn *turn, ncclComm_t comm,
-                           cudaStream_t stream) {
+static ncclResult_t submit(const RefitGpuRank *self, const RefitGpuTurn *turn, ncclComm_t comm,
+                           gboolean in_domain, cudaStream_t stream) {
     const RefitGpuMessage *messages =
         &g_array_index(self->work->messages, RefitGpuMessage, turn->first_message);
     ncclResult_t result = ncclSuccess, end;
 
     for (guint i = 0; i < turn->n_messages && result == ncclSuccess; i++) {
         const RefitGpuMessage *message = &messages[i];
-        int peer = (int)(comm == self->domain ? self->domain_ranks[message->peer] : message->peer);
+        int peer = (int)(in_domain ? self->domain_ranks[message->peer] : message->peer);
         void *address = (void *)(guintptr)message->address; /* on the device */
 
         result = message->sends ? ncclSend(address, message->bytes, ncclUint8, peer, comm, stream)
@@ -180,10 +275,11 @@ static ncclResult_t submit(RefitGpuRank *self, const RefitGpuTurn *turn, ncclCom
 gboolean refit_gpu_comms_group(RefitGpuRank *self, const RefitGpuTurn *turn, GError **error) {
     const RefitGpuWork *work = self->work;
     const RefitProgramStep *step = &work->program->steps[turn->step];
-    ncclComm_t comm = step->link == REFIT_LINK_NVLINK ? self->domain : self->world;
+    ncclComm_t comm = self->comms[step->link][work->comm_of[step->stream]];
+    gboolean in_domain = step->link == REFIT_LINK_NVLINK;
 
     return check_nccl(self, comm, ncclGroupStart(), "ncclGroupStart", error) &&
-           check_nccl(self, comm, submit(self, turn, comm, work->flows[turn->flow].move),
+           check_nccl(self, comm, submit(self, turn, comm, in_domain, work->flows[turn->flow].move),
                       "a group of ncclSend and ncclRecv", error) &&
            wait_ready(self, comm, "submission of a group", error);
 }

@@ -20,7 +20,8 @@ typedef struct {
     GArray *runs;                    /* RefitByteRun */
     GArray *packs, *unpacks;         /* RefitGpuBox, of the turn in work */
     guint *flow_of;                  /* per stream: 1 + flow */
-    guint *first_turn, *n_turns_of;  /* per step */
+    guint *turns_of;                 /* turns, step after step ... */
+    guint *first_of;                 /* ... and per step, where its own begin */
     gint *before_step;               /* per step: last turn of the stream before it; -1: none */
     gboolean *has_pack, *has_unpack; /* per flow */
 } Preparer;
@@ -31,8 +32,8 @@ static void clear(Preparer *p) {
     g_array_unref(p->packs);
     g_array_unref(p->unpacks);
     g_free(p->flow_of);
-    g_free(p->first_turn);
-    g_free(p->n_turns_of);
+    g_free(p->turns_of);
+    g_free(p->first_of);
     g_free(p->before_step);
     g_free(p->has_pack);
     g_free(p->has_unpack);
@@ -87,36 +88,31 @@ static guint64 mix(guint64 x) {
 }
 
 /* What both ends of a message must agree on, as a number. */
-static guint64 message_hash(guint src, guint dst, guint number, RefitLink link, guint64 bytes) {
+static guint64 message_hash(guint src, guint dst, const RefitGpuTurn *turn, RefitLink link,
+                            guint64 bytes) {
     guint64 hash = mix((guint64)src << 32 | dst);
 
-    hash = mix(hash + ((guint64)number << 8 | link));
-    return mix(hash + bytes);
+    hash = mix(hash + ((guint64)turn->number << 32 | turn->chunk));
+    return mix(mix(hash + link) + bytes);
 }
 
-static guint64 exchange_address(const Preparer *p, const RefitExchange *exchange, guint number) {
-    if (!exchange->direct)
-        return p->work->staging + exchange->wire +
-               number % exchange->wire_slots * exchange->wire_bytes;
+static guint64 exchange_address(const Preparer *p, const RefitExchange *exchange,
+                                const RefitTurn *turn) {
+    guint64 offset = refit_program_exchange_offset(p->program, exchange, turn);
 
-    guint64 from = 0, to;
-    if (exchange->sliced)
-        refit_program_slice(&p->program->pieces[exchange->first_piece], number, &from, &to);
-    switch (exchange->memory) {
-    case REFIT_MEMORY_SOURCE:
-        return p->places.parameters->source[exchange->parameter] + exchange->offset + from;
-    case REFIT_MEMORY_DESTINATION:
-        return p->places.parameters->destination[exchange->parameter] + exchange->offset + from;
-    default:
-        return p->work->staging + exchange->offset + from;
-    }
+    if (!exchange->direct || exchange->memory == REFIT_MEMORY_STAGING)
+        return p->work->staging + offset;
+    return (exchange->memory == REFIT_MEMORY_SOURCE
+                ? p->places.parameters->source
+                : p->places.parameters->destination)[exchange->parameter] +
+           offset;
 }
 
 /* Appends the boxes of an exchange in a turn to `boxes`. */
-static void add_boxes(Preparer *p, const RefitExchange *exchange, RefitGpuTurn *turn,
-                      GArray *boxes) {
+static void add_boxes(Preparer *p, const RefitExchange *exchange, const RefitTurn *of_program,
+                      RefitGpuTurn *turn, GArray *boxes) {
     g_array_set_size(p->runs, 0);
-    refit_program_append_runs(p->program, exchange, turn->number, p->runs);
+    refit_program_append_runs(p->program, exchange, of_program, p->runs);
 
     const RefitByteRun *runs = (const RefitByteRun *)(gconstpointer)p->runs->data;
     for (guint i = 0; i < p->runs->len; i++)
@@ -125,27 +121,26 @@ static void add_boxes(Preparer *p, const RefitExchange *exchange, RefitGpuTurn *
     refit_gpu_boxes_append(boxes, &p->places, runs, p->runs->len);
 }
 
-static void add_exchange(Preparer *p, const RefitProgramStep *step, const RefitExchange *exchange,
+static void add_exchange(Preparer *p, const RefitExchange *exchange, const RefitTurn *of_program,
                          RefitGpuTurn *turn) {
+    const RefitProgramStep *step = &p->program->steps[turn->step];
     guint rank = p->program->rank;
-    guint64 bytes = refit_program_exchange_bytes(p->program, exchange, turn->number);
+    guint64 bytes = refit_program_exchange_bytes(p->program, exchange, of_program);
     RefitGpuMessage message = {.peer = exchange->peer, .sends = exchange->sends, .bytes = bytes};
 
     if (bytes == 0 && exchange->peer != rank)
         return;
     if (exchange->peer != rank) {
-        message.address = p->places.message = exchange_address(p, exchange, turn->number);
+        message.address = p->places.message = exchange_address(p, exchange, of_program);
         if (message.sends)
-            p->work->sent +=
-                message_hash(rank, message.peer, turn->number, step->link, message.bytes);
+            p->work->sent += message_hash(rank, message.peer, turn, step->link, message.bytes);
         else
-            p->work->received +=
-                message_hash(message.peer, rank, turn->number, step->link, message.bytes);
+            p->work->received += message_hash(message.peer, rank, turn, step->link, message.bytes);
     }
     g_array_append_val(p->work->messages, message);
     turn->n_messages++;
     if (!exchange->direct)
-        add_boxes(p, exchange, turn, exchange->sends ? p->packs : p->unpacks);
+        add_boxes(p, exchange, of_program, turn, exchange->sends ? p->packs : p->unpacks);
     else if (!exchange->sends && exchange->memory == REFIT_MEMORY_DESTINATION)
         turn->writes = TRUE;
 }
@@ -205,52 +200,48 @@ static void add_wait(Preparer *p, RefitGpuTurn *turn, gint on) {
     turn->n_waits++;
 }
 
-/* The last turn of `step` with a number below `number`, or of its stream before it; -1: none. */
-static gint last_turn(const Preparer *p, guint step, guint number) {
-    const RefitTurn *turns = p->program->turns;
-    gint last = p->before_step[step];
-    guint seen = 0;
-
-    for (guint t = p->first_turn[step]; seen < p->n_turns_of[step] && turns[t].number < number; t++)
-        if (turns[t].step == step) {
-            last = (gint)t;
-            seen++;
-        }
-    return last;
+/* The last of a step's first `n` turns; of none, the last of its stream before it, or -1. */
+static gint last_turn(const Preparer *p, guint step, guint n) {
+    return n > 0 ? (gint)p->turns_of[p->first_of[step] + n - 1] : p->before_step[step];
 }
 
-/* Slots of wire memory that the turn uses: it waits for the turn that had them before. */
-static guint wire_slots(const Preparer *p, const RefitProgramStep *step) {
-    guint slots = 0;
+/* Turns of a waited-for step that a turn with `number` waits for. */
+static guint count_waited(const RefitProgramStep *on, gboolean in_slices, guint number) {
+    guint n_numbers = on->n_numbers;
 
-    for (guint e = step->first_exchange; e < step->first_exchange + step->n_exchanges; e++) {
-        const RefitExchange *exchange = &p->program->exchanges[e];
-        if (!exchange->direct && exchange->sliced && exchange->peer != p->program->rank)
-            slots = slots == 0 ? exchange->wire_slots : MIN(slots, exchange->wire_slots);
-    }
-    return slots;
+    if (in_slices)
+        n_numbers = number > on->number ? MIN(n_numbers, number - on->number) : 0;
+    return n_numbers * on->n_chunks;
+}
+
+static gboolean uses_wire(const Preparer *p, const RefitProgramStep *step) {
+    for (guint e = step->first_exchange; e < step->first_exchange + step->n_exchanges; e++)
+        if (p->program->exchanges[e].wire_bytes > 0)
+            return TRUE;
+    return FALSE;
 }
 
 static gboolean add_turn(Preparer *p, guint t, GError **error) {
     RefitGpuTurn *turn = &p->work->turns[t];
+    const RefitTurn *of_program = &p->program->turns[t];
     const RefitProgramStep *step = &p->program->steps[turn->step];
     gboolean local = step->link == REFIT_LINK_LOCAL;
-    guint slots = wire_slots(p, step);
+    guint place = refit_program_turn_place(p->program, of_program);
 
     turn->first_message = p->work->messages->len;
     turn->first_wait = p->work->waits->len;
     g_array_set_size(p->packs, 0);
     g_array_set_size(p->unpacks, 0);
     for (guint e = step->first_exchange; e < step->first_exchange + step->n_exchanges; e++)
-        add_exchange(p, step, &p->program->exchanges[e], turn);
+        add_exchange(p, &p->program->exchanges[e], of_program, turn);
     for (guint w = step->first_wait; w < step->first_wait + step->n_waits; w++) {
         const RefitWait *wait = &p->program->waits[w];
-        add_wait(p, turn, last_turn(p, wait->step, wait->in_slices ? turn->number : G_MAXUINT));
+        guint n = count_waited(&p->program->steps[wait->step], wait->in_slices, turn->number);
+        add_wait(p, turn, last_turn(p, wait->step, n));
     }
-    if (slots > 0 && turn->number >= slots) {
-        gint before = last_turn(p, turn->step, turn->number - slots + 1);
-        add_wait(p, turn, before == p->before_step[turn->step] ? -1 : before);
-    }
+    /* Its slots are those of this turn before. */
+    if (place >= REFIT_PROGRAM_WIRE_SLOTS && uses_wire(p, step))
+        add_wait(p, turn, last_turn(p, turn->step, place - REFIT_PROGRAM_WIRE_SLOTS + 1));
     p->has_pack[turn->flow] |= p->packs->len > 0;
     p->has_unpack[turn->flow] |= !local && p->unpacks->len > 0;
     return add_launch(p, p->packs, local, TRUE, &turn->before, error) &&
@@ -265,21 +256,26 @@ static void list_turns(Preparer *p) {
 
     for (guint s = 0; s < program->n_streams; s++)
         last[s] = -1;
+    for (guint i = 0; i < program->n_steps; i++)
+        p->first_of[i + 1] =
+            p->first_of[i] + program->steps[i].n_numbers * program->steps[i].n_chunks;
     for (guint t = 0; t < program->n_turns; t++) {
         const RefitTurn *turn = &program->turns[t];
         guint stream = program->steps[turn->step].stream;
+        guint place = refit_program_turn_place(program, turn);
 
         if (p->flow_of[stream] == 0) {
             p->flow_of[stream] = ++work->n_flows;
             work->flows[work->n_flows - 1].stream = stream;
         }
-        if (p->n_turns_of[turn->step]++ == 0) {
-            p->first_turn[turn->step] = t;
+        p->turns_of[p->first_of[turn->step] + place] = t;
+        if (place == 0)
             p->before_step[turn->step] = last[stream];
-        }
         last[stream] = (gint)t;
-        work->turns[t] = (RefitGpuTurn){
-            .step = turn->step, .number = turn->number, .flow = p->flow_of[stream] - 1};
+        work->turns[t] = (RefitGpuTurn){.step = turn->step,
+                                        .number = turn->number,
+                                        .chunk = turn->chunk,
+                                        .flow = p->flow_of[stream] - 1};
     }
 }
 
@@ -344,9 +340,7 @@ static gboolean upload_table(Preparer *p, GError **error) {
 
     return n == 0 ||
            (REFIT_GPU_CUDA(cudaMalloc((void **)&p->work->table, n * sizeof *table), error) &&
-            REFIT_GPU_CUDA(
-                cudaMemcpy(p->work->table, table, n * sizeof *table, cudaMemcpyHostToDevice),
-                error));
+            refit_gpu_upload(p->work->table, table, n * sizeof *table, error));
 }
 
 static gboolean allocate_staging(RefitGpuWork *work, GError **error) {
@@ -396,8 +390,8 @@ RefitGpuWork *refit_gpu_work_new(RefitGpuRank *self, const RefitProgram *program
         .packs = g_array_new(FALSE, FALSE, sizeof(RefitGpuBox)),
         .unpacks = g_array_new(FALSE, FALSE, sizeof(RefitGpuBox)),
         .flow_of = g_new0(guint, n_streams),
-        .first_turn = g_new0(guint, n_steps),
-        .n_turns_of = g_new0(guint, n_steps),
+        .turns_of = g_new0(guint, MAX(program->n_turns, 1)),
+        .first_of = g_new0(guint, (gsize)n_steps + 1),
         .before_step = g_new0(gint, n_steps),
         .has_pack = g_new0(gboolean, n_streams),
         .has_unpack = g_new0(gboolean, n_streams),
@@ -440,6 +434,7 @@ void refit_gpu_work_free(RefitGpuWork *work) {
     g_free(work->flows);
     g_free(work->turns);
     g_free(work->stages);
+    g_free(work->comm_of);
     g_array_unref(work->messages);
     g_array_unref(work->waits);
     g_array_unref(work->events);

@@ -19,22 +19,25 @@ typedef enum {
     REFIT_GPU_PHASE_WAIT,
 } RefitGpuPhase;
 
-enum { REFIT_GPU_STUCK_PEERS = 6, REFIT_GPU_TEXT = 256, REFIT_GPU_DIGEST = 64 };
+enum { REFIT_GPU_STUCK_PEERS = 6, REFIT_GPU_TEXT = 256 };
 
-/* What a rank says of itself in each phase. */
+/*
+ * What a rank says of itself in each phase. Every rank hears it of every other, so only the head is
+ * said always; the rest, when the head of any rank says that it has failed.
+ */
 typedef struct {
     guint32 abi, phase;
     guint32 failed; /* 0, or 1 + RefitError */
-    guint32 stuck;  /* it waits for others; its step and whom it waits for */
-    guint32 step, n_peers, peers[REFIT_GPU_STUCK_PEERS];
-    char text[REFIT_GPU_TEXT]; /* of its error */
-    /* phase open */
-    ncclUniqueId id;      /* of rank 0 */
-    guint64 domains_hash; /* of all ranks' domains and the number of ranks */
-    /* phase prepare */
-    char digest[REFIT_GPU_DIGEST]; /* of the plan */
-    guint64 sent, received;        /* sums of a hash of each message, modulo 2^64 */
+    guint32 stuck;  /* it waits for others; its step and how many it waits for */
+    guint32 step, n_peers;
+    guint64 same; /* open: hash of ranks and domains; prepare: see refit_gpu_digest_head() */
+    guint64 sent, received; /* prepare: sums of a hash of each message, modulo 2^64 */
+    /* The rest. */
+    guint32 peers[REFIT_GPU_STUCK_PEERS]; /* that it waits for, the first of them */
+    char text[REFIT_GPU_TEXT];            /* of its error */
 } RefitGpuRecord;
+
+#define REFIT_GPU_HEAD_BYTES offsetof(RefitGpuRecord, peers)
 
 /* ---- what has been prepared ---- */
 
@@ -48,6 +51,13 @@ typedef enum {
     REFIT_GPU_DONE, /* and unpacked, if there is anything to unpack */
     REFIT_GPU_N_EVENTS
 } RefitGpuEvent;
+
+/* Seconds after which aborted work does not end any more: when a kernel seems to hang, and when
+ * nothing says so. */
+#define REFIT_GPU_HUNG_S 1
+#define REFIT_GPU_ABORT_S 10
+/* Communicators of a link class at most; further streams share them. Each costs device memory. */
+enum { REFIT_GPU_COMMS = 4 };
 
 /* A message or local copy of one turn. */
 typedef struct {
@@ -64,7 +74,7 @@ typedef struct {
 } RefitGpuLaunch;
 
 typedef struct {
-    guint step, number; /* of the program; global */
+    guint step, number, chunk; /* step of the program, global number */
     guint flow;
     guint first_message, n_messages;
     guint first_wait, n_waits;              /* of RefitGpuWork.waits */
@@ -96,6 +106,10 @@ typedef struct {
     guint64 sent, received; /* see RefitGpuRecord */
     cudaEvent_t origin;     /* of the run */
     cudaStream_t main;      /* when the caller states none */
+    /* Communicators of each link class that the plan wants, on all ranks alike, and per stream of
+     * the program which of them it has. */
+    guint n_comms[REFIT_N_LINKS];
+    guint *comm_of;
 } RefitGpuWork;
 
 struct _RefitGpuRank {
@@ -108,12 +122,16 @@ struct _RefitGpuRank {
     gboolean untimed;
     guint kernel_blocks;
     int high_priority, low_priority;
-    ncclComm_t world, domain; /* domain: NULL when no domain has two ranks */
-    gboolean splitting;       /* NCCL may set `domain` at any time */
-    gint aborted;             /* atomic */
-    gboolean broken;          /* communicators are gone */
-    gboolean waiting;         /* the last failure was that others did not come */
-    gboolean informed;        /* another rank told of the last failure */
+    /* By link class: of all ranks, from the first of which all others are split, and of the NVLink
+     * domain. */
+    ncclComm_t comms[REFIT_N_LINKS][REFIT_GPU_COMMS];
+    guint n_comms[REFIT_N_LINKS];
+    ncclComm_t *splitting; /* of these, the one that NCCL may set at any time; NULL: none */
+    gint aborted;          /* atomic */
+    gboolean broken;       /* communicators are gone */
+    gboolean waiting;      /* the last failure was that others did not come */
+    gboolean informed;     /* another rank told of the last failure */
+    gboolean hung;         /* the device does not end its work; in a failure, maybe */
     gboolean running;
     gint64 deadline_us; /* of the call in progress; see refit_gpu_begin() */
     RefitGpuWork *work; /* NULL: not prepared */
@@ -136,13 +154,21 @@ gboolean refit_gpu_cuda(cudaError_t result, const char *call, GError **error)
 
 /* Begins a call, and its time. FALSE, without telling anybody, when the rank is broken. */
 gboolean refit_gpu_begin(RefitGpuRank *self, GError **error) G_GNUC_WARN_UNUSED_RESULT;
+/* Whether the time of the call in progress is over. */
+gboolean refit_gpu_is_late(const RefitGpuRank *self);
 /* Makes the rank's device that of this thread. */
 gboolean refit_gpu_enter(const RefitGpuRank *self, GError **error) G_GNUC_WARN_UNUSED_RESULT;
+/* Copies to the device, for all its streams: a copy out of pageable memory may still be on its way
+ * when cudaMemcpy() returns, and streams that do not block would not wait for it. */
+gboolean refit_gpu_upload(void *to, gconstpointer from, guint64 bytes, GError **error)
+    G_GNUC_WARN_UNUSED_RESULT;
 
 /* ---- refit-gpu-agree.c ---- */
 
 /* A record of this phase, without more in it. */
 void refit_gpu_record_init(RefitGpuRecord *record, RefitGpuPhase phase);
+/* The first 16 of a plan's hexadecimal digits. */
+guint64 refit_gpu_digest_head(const char *digest);
 /*
  * Says `mine`, which is failed when `failure` is not NULL (takes ownership), and hears all others.
  * TRUE, with their records in *all_out (free with g_free; may be NULL), when none is absent or has
@@ -150,17 +176,28 @@ void refit_gpu_record_init(RefitGpuRecord *record, RefitGpuPhase phase);
  */
 gboolean refit_gpu_agree(RefitGpuRank *self, RefitGpuRecord *mine, GError *failure,
                          RefitGpuRecord **all_out, GError **error) G_GNUC_WARN_UNUSED_RESULT;
+/* `bytes` bytes of rank 0 replace those of the others. */
+gboolean refit_gpu_spread(RefitGpuRank *self, gpointer bytes, gsize size, GError **error)
+    G_GNUC_WARN_UNUSED_RESULT;
 /* "rank 3", "ranks 3, 5 and 8", "ranks 3, 5, 8, 9 and 12 more". Caller frees. */
 char *refit_gpu_list_ranks(const guint *ranks, guint n);
 
 /* ---- refit-gpu-comm.c ---- */
 
-/* Makes the communicators; rank 0's id is in `id`. */
+/* Makes the communicator of all ranks; rank 0's id is in `id`. */
 gboolean refit_gpu_comms_open(RefitGpuRank *self, const ncclUniqueId *id, GError **error)
     G_GNUC_WARN_UNUSED_RESULT;
+/* Fills n_comms and comm_of of what is prepared for a program. */
+void refit_gpu_comms_assign(RefitGpuWork *work);
+/* Whether communicators that the prepared work wants are yet to be made. */
+gboolean refit_gpu_comms_missing(const RefitGpuRank *self);
+/* Makes them; a call of all ranks. */
+gboolean refit_gpu_comms_extend(RefitGpuRank *self, GError **error) G_GNUC_WARN_UNUSED_RESULT;
 /* Ends them in order, or aborts them after the time-out. */
 void refit_gpu_comms_close(RefitGpuRank *self);
-/* Aborts both at the same time: each may have work that waits for the other's. */
+/* How long what has been aborted may take to end. */
+gint64 refit_gpu_comms_patience_us(const RefitGpuRank *self);
+/* Aborts all at the same time: each may have work that waits for another's. Sets `hung`. */
 void refit_gpu_comms_abort(RefitGpuRank *self);
 /* Whether the wait in progress may go on: not aborted, in time, all ranks well, communicators, too.
  * Sleeps for a while; more after many turns. */

@@ -7,9 +7,10 @@
  *
  * so that the packing of a turn, the messages of the one before and the unpacking of the one before
  * that go on side by side, and memory is reused only where the program's waits allow it. As turns
- * are submitted in the order of their numbers on every rank, and wait for earlier ones only, no
- * group can wait for one that its peer submits later. The host stays at most IN_FLIGHT turns ahead,
- * so that it never waits inside a full queue of the driver. Cost: a few calls per turn.
+ * are submitted in the order of their numbers and chunks on every rank, and wait for earlier ones
+ * only, no group can wait for one that its peer submits later. The host stays at most IN_FLIGHT
+ * turns ahead, so that it never waits inside a full queue of the driver. Cost: a few calls per
+ * turn.
  */
 
 #include "refit-gpu-private.h"
@@ -227,18 +228,55 @@ static void describe_wait(const RefitGpuRank *self, RefitGpuRecord *record_out) 
     }
 }
 
+static gboolean has_passed(cudaEvent_t event) {
+    gboolean passed = event != NULL && cudaEventQuery(event) == cudaSuccess;
+
+    cudaGetLastError();
+    return passed;
+}
+
+/* A kernel that this rank's device is in waits for no other rank. Replaces the error by it. */
+static gboolean blame_kernel(RefitGpuRank *self, GError **failure) {
+    for (guint t = self->n_done; t < self->n_issued; t++) {
+        const RefitGpuTurn *turn = &self->work->turns[t];
+        const RefitProgramStep *step = &self->work->program->steps[turn->step];
+        const char *what = NULL;
+
+        if (has_passed(turn->events[REFIT_GPU_PACK_BEGIN]) &&
+            !has_passed(turn->events[REFIT_GPU_PACK_END]))
+            what = "packing";
+        else if (has_passed(turn->events[REFIT_GPU_UNPACK_BEGIN]) &&
+                 !has_passed(turn->events[REFIT_GPU_DONE]))
+            what = step->install                    ? "installing"
+                   : step->link == REFIT_LINK_LOCAL ? "copying"
+                                                    : "unpacking";
+        if (what == NULL)
+            continue;
+        g_clear_error(failure);
+        g_set_error(failure, REFIT_ERROR, REFIT_ERROR_BACKEND,
+                    "step %u: %s has not ended on rank %u within %g s", turn->number, what,
+                    self->rank, self->timeout_s);
+        self->hung = TRUE; /* perhaps */
+        return TRUE;
+    }
+    return FALSE;
+}
+
 /* After an abort, work that was submitted still ends; the caller's memory is in use until then. */
 static void settle(RefitGpuRank *self, cudaStream_t stream) {
-    while (stream != NULL && g_get_monotonic_time() < self->deadline_us &&
-           cudaStreamQuery(stream) == cudaErrorNotReady)
+    while (stream != NULL && cudaStreamQuery(stream) == cudaErrorNotReady) {
+        self->hung = g_get_monotonic_time() >= self->deadline_us;
+        if (self->hung)
+            break;
         g_usleep(50);
+    }
     cudaGetLastError();
 }
 
 static void stop(RefitGpuRank *self) {
+    self->deadline_us = g_get_monotonic_time() + refit_gpu_comms_patience_us(self);
     refit_gpu_comms_abort(self);
-    self->deadline_us = g_get_monotonic_time() + (gint64)(self->timeout_s * (G_USEC_PER_SEC / 4.0));
-    for (guint f = 0; f < self->work->n_flows; f++) {
+    for (guint f = 0; f < self->work->n_flows && !self->hung; f++) {
         settle(self, self->work->flows[f].pack);
         settle(self, self->work->flows[f].move);
         settle(self, self->work->flows[f].unpack);
@@ -251,7 +289,8 @@ static gboolean conclude(RefitGpuRank *self, GError *failure, GError **error) {
 
     self->running = FALSE;
     refit_gpu_record_init(&mine, REFIT_GPU_PHASE_WAIT);
-    if (failure != NULL && self->waiting)
+    if (failure != NULL && self->waiting &&
+        !(refit_gpu_is_late(self) && blame_kernel(self, &failure)))
         describe_wait(self, &mine);
     /* The others first: an abort may take its time. */
     if (!refit_gpu_agree(self, &mine, failure, NULL, error)) {

@@ -33,8 +33,17 @@ gboolean refit_gpu_begin(RefitGpuRank *self, GError **error) {
     return !self->broken;
 }
 
+gboolean refit_gpu_is_late(const RefitGpuRank *self) {
+    return g_get_monotonic_time() > self->deadline_us;
+}
+
 gboolean refit_gpu_enter(const RefitGpuRank *self, GError **error) {
     return REFIT_GPU_CUDA(cudaSetDevice(self->device), error);
+}
+
+gboolean refit_gpu_upload(void *to, gconstpointer from, guint64 bytes, GError **error) {
+    return REFIT_GPU_CUDA(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice), error) &&
+           REFIT_GPU_CUDA(cudaDeviceSynchronize(), error);
 }
 
 /* ---- probe ---- */
@@ -116,12 +125,12 @@ static guint64 hash_domains(const RefitGpuRank *self) {
     return hash;
 }
 
-static gboolean enter_first(RefitGpuRank *self, RefitGpuRecord *record, GError **error) {
+static gboolean enter_first(RefitGpuRank *self, ncclUniqueId *id, GError **error) {
     if (!refit_gpu_enter(self, error) ||
         !REFIT_GPU_CUDA(cudaDeviceGetStreamPriorityRange(&self->low_priority, &self->high_priority),
                         error))
         return FALSE;
-    if (self->rank == 0 && ncclGetUniqueId(&record->id) != ncclSuccess) {
+    if (self->rank == 0 && ncclGetUniqueId(id) != ncclSuccess) {
         g_set_error(error, REFIT_ERROR, REFIT_ERROR_BACKEND, "ncclGetUniqueId: %s",
                     ncclGetLastError(NULL));
         return FALSE;
@@ -131,7 +140,7 @@ static gboolean enter_first(RefitGpuRank *self, RefitGpuRecord *record, GError *
 
 static gboolean check_domains(const RefitGpuRank *self, const RefitGpuRecord *all, GError **error) {
     for (guint r = 1; r < self->n_ranks; r++)
-        if (all[r].domains_hash != all[0].domains_hash) {
+        if (all[r].same != all[0].same) {
             g_set_error(error, REFIT_ERROR, REFIT_ERROR_INVALID,
                         "ranks 0 and %u state different numbers of ranks or NVLink domains", r);
             return FALSE;
@@ -139,37 +148,54 @@ static gboolean check_domains(const RefitGpuRank *self, const RefitGpuRecord *al
     return TRUE;
 }
 
+/* Set-up has no order in which ranks come: those that wait say what they wait for. */
+static gboolean agree_on_comms(RefitGpuRank *self, RefitGpuPhase phase, GError *failure,
+                               GError **error) {
+    RefitGpuRecord mine;
+
+    refit_gpu_record_init(&mine, phase);
+    if (failure != NULL) {
+        mine.stuck = self->waiting ? 1 : 0;
+        refit_gpu_comms_abort(self);
+    }
+    if (refit_gpu_agree(self, &mine, failure, NULL, error))
+        return TRUE;
+    refit_gpu_comms_abort(self);
+    return FALSE;
+}
+
 static gboolean join(RefitGpuRank *self, GError **error) {
     g_autofree RefitGpuRecord *all = NULL;
     GError *failure = NULL;
     RefitGpuRecord mine;
+    ncclUniqueId id = {{0}};
 
     if (!refit_gpu_begin(self, error))
         return FALSE;
     refit_gpu_record_init(&mine, REFIT_GPU_PHASE_OPEN);
-    mine.domains_hash = hash_domains(self);
-    if (!enter_first(self, &mine, &failure))
+    mine.same = hash_domains(self);
+    if (!enter_first(self, &id, &failure))
         g_assert(failure != NULL);
     if (!refit_gpu_agree(self, &mine, failure, &all, error) || !check_domains(self, all, error) ||
-        !refit_gpu_begin(self, error))
+        !refit_gpu_spread(self, &id, sizeof id, error) || !refit_gpu_begin(self, error))
         return FALSE;
-    /* Set-up has no order in which ranks come: those that wait say what they wait for. */
-    refit_gpu_record_init(&mine, REFIT_GPU_PHASE_OPEN);
-    if (!refit_gpu_comms_open(self, &all[0].id, &failure)) {
-        mine.stuck = self->waiting ? 1 : 0;
-        refit_gpu_comms_abort(self);
-    }
-    return refit_gpu_agree(self, &mine, failure, NULL, error);
+    if (!refit_gpu_comms_open(self, &id, &failure))
+        g_assert(failure != NULL);
+    return agree_on_comms(self, REFIT_GPU_PHASE_OPEN, failure, error);
 }
 
 static void close_rank(RefitGpuRank *self) {
     if (self == NULL)
         return;
-    if (self->world != NULL || self->work != NULL)
+    if (self->n_comms[REFIT_LINK_NETWORK] > 0 || self->work != NULL)
         cudaSetDevice(self->device);
     if (self->running) /* its groups would be waited for */
         refit_gpu_comms_abort(self);
     refit_gpu_comms_close(self);
+    if (self->work != NULL && self->hung) { /* to free these would be to wait for ever */
+        self->work->staging = 0;
+        self->work->table = NULL;
+    }
     refit_gpu_work_free(self->work);
     refit_version_free(self->version);
     g_mutex_clear(&self->lock);
@@ -240,6 +266,7 @@ static gboolean make_ready(RefitGpuRank *self, const RefitProgram *program,
     self->work = refit_gpu_work_new(self, program, parameters, error);
     if (self->work == NULL)
         return FALSE;
+    refit_gpu_comms_assign(self->work);
     for (guint t = 0; t < self->work->n_turns; t++)
         if (self->work->turns[t].writes)
             landings = 2; /* the first write and the agreement of all ranks */
@@ -255,11 +282,12 @@ static gboolean compare_plans(const RefitGpuRank *self, const RefitGpuRecord *al
     guint64 sent = 0, received = 0;
 
     for (guint r = 0; r < self->n_ranks; r++) {
-        if (memcmp(all[r].digest, all[0].digest, sizeof all[r].digest) != 0) {
+        if (all[r].same != all[0].same) {
             g_set_error(error, REFIT_ERROR, REFIT_ERROR_COVERAGE,
-                        "ranks 0 and %u have different plans: digests %.16s and %.16s; plan the "
-                        "same case with the same version of refit everywhere",
-                        r, all[0].digest, all[r].digest);
+                        "ranks 0 and %u have different plans: digests %016" G_GINT64_MODIFIER
+                        "x and %016" G_GINT64_MODIFIER "x; plan the same case with the same "
+                        "version of refit everywhere",
+                        r, all[0].same, all[r].same);
             return FALSE;
         }
         sent += all[r].sent;
@@ -272,6 +300,19 @@ static gboolean compare_plans(const RefitGpuRank *self, const RefitGpuRecord *al
         return FALSE;
     }
     return TRUE;
+}
+
+/* Those that this plan wants and no plan before it did, of which all ranks have the same. */
+static gboolean make_comms(RefitGpuRank *self, GError **error) {
+    GError *failure = NULL;
+
+    if (!refit_gpu_comms_missing(self))
+        return TRUE;
+    if (!refit_gpu_begin(self, error))
+        return FALSE;
+    if (!refit_gpu_comms_extend(self, &failure))
+        g_assert(failure != NULL);
+    return agree_on_comms(self, REFIT_GPU_PHASE_PREPARE, failure, error);
 }
 
 static gboolean prepare(RefitGpuRank *self, const RefitProgram *program,
@@ -289,12 +330,12 @@ static gboolean prepare(RefitGpuRank *self, const RefitProgram *program,
         return FALSE;
     refit_gpu_record_init(&mine, REFIT_GPU_PHASE_PREPARE);
     if (make_ready(self, program, parameters, &failure)) {
-        memcpy(mine.digest, program->plan->digest,
-               MIN(sizeof mine.digest, strlen(program->plan->digest)));
+        mine.same = refit_gpu_digest_head(program->plan->digest);
         mine.sent = self->work->sent;
         mine.received = self->work->received;
     }
-    if (refit_gpu_agree(self, &mine, failure, &all, error) && compare_plans(self, all, error))
+    if (refit_gpu_agree(self, &mine, failure, &all, error) && compare_plans(self, all, error) &&
+        make_comms(self, error))
         return TRUE;
     g_clear_pointer(&self->work, refit_gpu_work_free);
     return FALSE;
@@ -343,15 +384,14 @@ static guint64 memory_alloc(RefitGpuRank *self, guint64 bytes, GError **error) {
 }
 
 static void memory_free(RefitGpuRank *self, guint64 address) {
-    if (address != 0 && refit_gpu_enter(self, NULL))
+    if (address != 0 && !self->hung && refit_gpu_enter(self, NULL))
         cudaFree((void *)(guintptr)address);
 }
 
 static gboolean memory_upload(RefitGpuRank *self, guint64 address, gconstpointer from,
                               guint64 bytes, GError **error) {
     return refit_gpu_enter(self, error) &&
-           REFIT_GPU_CUDA(
-               cudaMemcpy((void *)(guintptr)address, from, bytes, cudaMemcpyHostToDevice), error);
+           refit_gpu_upload((void *)(guintptr)address, from, bytes, error);
 }
 
 static gboolean memory_download(RefitGpuRank *self, gpointer to, guint64 address, guint64 bytes,

@@ -8,21 +8,25 @@
  * appears here: streams are passed as `void *`, device memory as 64-bit addresses.
  *
  *   probe()                          once, before threads start
- *   open()      on every rank        communicators of the world and of its NVLink domains
- *   prepare()   on every rank        staging memory, descriptors; plans are compared
+ *   open()      on every rank        the communicator of all ranks
+ *   prepare()   on every rank        staging memory, descriptors; plans are compared; communicators
+ *                                    for the plan's streams
  *   run()       on every rank        as often as wanted; or start() and wait()
  *   close()
  *
  * All ranks call open, prepare, start and wait in the same order, also those without a part in a
- * plan. What they must agree on goes through the caller's RefitGpuPeers: open
- * gathers twice on every rank and the others once, also on one that has failed by then, so that all
- * ranks return the same verdict. (start, when it fails after it has gathered, gathers in the place
- * of wait.)
+ * plan. What they must agree on goes through the caller's RefitGpuPeers: open gathers twice on
+ * every rank, prepare twice when the plan has more streams than those before it, and the others
+ * once, also on a rank that has failed by then, so that all ranks return the same verdict. Each
+ * time a rank says that it has failed, all gather once more, to hear why. (start, when it fails
+ * after it has gathered, gathers in the place of wait.)
  *
  * Failure. A run that a rank does not finish within `timeout_s` fails on all ranks; the error names
- * those that did not report, or else the ones that wait for each other, and the step. Communicators
- * are aborted then, the version stays as it is, and the rank can only be closed. An object belongs
- * to one thread at a time, except for abort() and the version functions.
+ * those that did not report, or the one whose kernel has not ended, or else the ones that wait for
+ * each other, and the step. Communicators are aborted then, the version stays as it is, and the
+ * rank can only be closed. On a device that never ends a kernel that costs up to 10 s more, and the
+ * rank keeps what it has on the device until its process ends; other ranks do not wait for it. An
+ * object belongs to one thread at a time, except for abort() and the version functions.
  *
  * Errors: REFIT_ERROR_NOT_SUPPORTED for machines that cannot do it, REFIT_ERROR_INVALID for
  * arguments that make no sense, REFIT_ERROR_WIRE_SIZE and REFIT_ERROR_COVERAGE when ranks have
@@ -35,25 +39,32 @@
 
 G_BEGIN_DECLS
 
-#define REFIT_GPU_ABI 1
+#define REFIT_GPU_ABI 2
 #define REFIT_GPU_SYMBOL "refit_gpu"
 
 /* How a rank reaches the others; the calls come from the thread that uses the executor. */
 typedef struct {
     /*
-     * Brings together what all ranks say: `bytes` bytes of each, by rank, in `all`. Calls come in
-     * the same order and with the same size on every rank. It returns when every rank has come or
-     * after `timeout_s`: came[r] takes 1 for each rank that has come and 0 for others, whose bytes
-     * are undefined. FALSE, also for absent ranks if it prefers to name them itself, when it cannot
-     * go on.
+     * Brings together what all ranks say: `bytes` bytes of each, by rank, in `all`; some 50, or
+     * some 300 when a rank has failed, or 128 in the place of a broadcast. Calls come in the same
+     * order and with the same size on every rank. It returns when every rank has come or after
+     * `timeout_s`: came[r] takes 1 for each rank that has come and 0 for others, whose bytes are
+     * undefined; the same on all ranks, also on one that comes later. FALSE, also for absent ranks
+     * if it prefers to name them itself, when it cannot go on.
      */
     gboolean (*gather)(gpointer user_data, gconstpointer mine, gsize bytes, gpointer all,
                        guint8 *came, double timeout_s, GError **error);
+    /*
+     * May be NULL: then a gather serves, in its place. `bytes` bytes of rank 0 replace those of all
+     * others. Called once, by open, between its gathers. FALSE when it cannot go on.
+     */
+    gboolean (*broadcast)(gpointer user_data, gpointer data, gsize bytes, GError **error);
     /* May be NULL. Never waits: FALSE when another rank is known to have failed. Called every few
      * milliseconds in long waits. Nothing is gathered after it returned FALSE. */
     gboolean (*check)(gpointer user_data, GError **error);
     /* May be NULL. Takes ownership of this rank's error, tells the others' check() and returns the
-     * error to report. Called in the place of a gather. */
+     * error to report. Called in the place of a gather; ranks whose time is over while they wait
+     * for others gather all the same, and together find whom they wait for. */
     GError *(*fail)(gpointer user_data, GError *mine);
     gpointer user_data;
 } RefitGpuPeers;

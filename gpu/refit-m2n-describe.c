@@ -395,9 +395,9 @@ static gboolean add_call(RefitManifest *manifest, const M2nCall *call, const gui
     return TRUE;
 }
 
-RefitCase *m2n_case_new(const M2nCall *calls, guint n, const guint64 *shapes, guint n_ranks,
-                        guint domain_size, GError **error) {
-    const gsize stride = (gsize)n * REFIT_N_SIDES * REFIT_MAX_DIMS;
+RefitCase *m2n_case_new(const M2nCall *calls, guint n, const guint64 *shapes, gboolean alike,
+                        guint n_ranks, guint domain_size, GError **error) {
+    const gsize stride = alike ? 0 : (gsize)n * REFIT_N_SIDES * REFIT_MAX_DIMS;
     g_autoptr(RefitManifest) manifest = refit_manifest_new();
     g_autoptr(RefitTopology) topology = NULL;
     /* Numbers of an H100 node; what counts is that NVLink is the faster link. A last domain that is

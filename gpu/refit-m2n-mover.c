@@ -5,9 +5,9 @@
  * that is wrong must not leave the others hanging. Method: each run begins with one record of every
  * rank: what it was asked to do, by digest, whether that makes sense to it, and whether its memory
  * is where it was. All ranks read the same records and so decide alike: to refuse, to plan (shapes
- * are exchanged only then), to prepare anew, or to run what is ready. Plans are kept by what all
- * ranks stated, the least recently used goes first. Cost in the steady state: that record and the
- * run itself.
+ * are exchanged only then, and only where they differ), to prepare anew, or to run what is ready.
+ * Plans are kept by what all ranks stated, the least recently used goes first. Cost in the steady
+ * state: that record and the run itself.
  */
 
 #include "refit-m2n-private.h"
@@ -244,21 +244,31 @@ static M2nPlan *find_plan(M2nMover *self, GBytes *key) {
     return NULL;
 }
 
+/* All ranks state the same shapes, as they do unless shards differ in size. */
+static gboolean are_alike(const M2nMover *self, const Record *all) {
+    for (guint r = 1; r < self->n_ranks; r++)
+        if (memcmp(all[r].shapes, all[0].shapes, sizeof all[r].shapes) != 0)
+            return FALSE;
+    return TRUE;
+}
+
 /* Equal on all ranks, but for memory that runs out or a part that one rank alone finds wrong. */
-static M2nPlan *make_plan(M2nMover *self, const M2nCall *calls, guint n, GBytes *key,
-                          GError **error) {
+static M2nPlan *make_plan(M2nMover *self, const M2nCall *calls, guint n, const Record *stated,
+                          GBytes *key, GError **error) {
     const gsize size = (gsize)n * REFIT_N_SIDES * REFIT_MAX_DIMS * sizeof(guint64);
+    const gboolean alike = are_alike(self, stated);
     g_autofree guint64 *mine = m2n_calls_shapes(calls, n);
-    g_autofree guint64 *shapes = g_malloc0_n(self->n_ranks, size);
+    g_autofree guint64 *shapes = alike ? NULL : g_malloc0_n(self->n_ranks, size);
     g_autofree Record *all = g_new0(Record, self->n_ranks);
     g_autoptr(GError) own = NULL;
     g_autoptr(M2nPlan) plan = NULL;
     Record record = {0};
     RefitCase *refit_case;
 
-    if (!m2n_gather(self->gather, mine, size, shapes, self->timeout_s, error))
+    if (!alike && !m2n_gather(self->gather, mine, size, shapes, self->timeout_s, error))
         return NULL;
-    refit_case = m2n_case_new(calls, n, shapes, self->n_ranks, self->domain_size, &own);
+    refit_case = m2n_case_new(calls, n, alike ? mine : shapes, alike, self->n_ranks,
+                              self->domain_size, &own);
     if (refit_case != NULL)
         plan = m2n_plan_new(refit_case, self->rank, key, &own);
     if (plan == NULL)
@@ -328,7 +338,7 @@ gboolean m2n_mover_run(M2nMover *self, const M2nCall *calls, guint n, cudaStream
     key = key_of(self, all);
     plan = find_plan(self, key);
     if (plan == NULL)
-        plan = make_plan(self, calls, n, key, error);
+        plan = make_plan(self, calls, n, all, key, error);
     if (plan == NULL)
         return FALSE;
     for (guint r = 0; r < self->n_ranks; r++)

@@ -1,9 +1,11 @@
 /*
- * Plans of the NCCL M2N interface: one for all calls of a group, by the default strategy. Cost:
- * that of planning, once per distinct set of descriptors.
+ * Plans of the NCCL M2N interface: one for all calls of a group, by the default strategy, proved
+ * complete and free of deadlock. Cost: that of planning and proving, once per distinct set of
+ * descriptors.
  */
 
 #include "refit-m2n-private.h"
+#include "refit-progress.h"
 #include "refit-strategy.h"
 
 M2nPlan *m2n_plan_new(RefitCase *refit_case, guint rank, GBytes *key, GError **error) {
@@ -18,7 +20,7 @@ M2nPlan *m2n_plan_new(RefitCase *refit_case, guint rank, GBytes *key, GError **e
     if (self->problem == NULL)
         return NULL;
     self->plan = refit_plan_new(self->problem, strategy, error);
-    if (self->plan == NULL)
+    if (self->plan == NULL || !refit_plan_check_progress(self->plan, error))
         return NULL;
     self->index = refit_program_index_new(self->plan, error);
     if (self->index == NULL)

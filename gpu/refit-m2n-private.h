@@ -48,11 +48,12 @@ void m2n_calls_digest_local(const M2nCall *calls, guint n, guint8 *shapes_out,
 guint64 *m2n_calls_shapes(const M2nCall *calls, guint n);
 
 /*
- * The case of the calls. `shapes`: what m2n_calls_shapes() gave on each rank, by rank.
- * `domain_size`: ranks that are an NVLink domain, in turn. Errors name the call and the rank.
+ * The case of the calls. `shapes`: what m2n_calls_shapes() gave on each rank, by rank; once, when
+ * they are `alike`. `domain_size`: ranks that are an NVLink domain, in turn. Errors name the call
+ * and the rank.
  */
-RefitCase *m2n_case_new(const M2nCall *calls, guint n, const guint64 *shapes, guint n_ranks,
-                        guint domain_size, GError **error) G_GNUC_WARN_UNUSED_RESULT;
+RefitCase *m2n_case_new(const M2nCall *calls, guint n, const guint64 *shapes, gboolean alike,
+                        guint n_ranks, guint domain_size, GError **error) G_GNUC_WARN_UNUSED_RESULT;
 
 /* ---- refit-m2n-plan.c ---- */
 

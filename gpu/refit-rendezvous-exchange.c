@@ -206,6 +206,9 @@ void refit_hub_say_absent(RefitHub *hub) {
                                (const char *)hub->refusals->pdata[i]);
     if (hub->n_refused > hub->refusals->len)
         g_string_append_printf(text, " and %u more", hub->n_refused - hub->refusals->len);
+    if (hub->number == 0 && hub->accept_error != NULL)
+        g_string_append_printf(text, "; rank 0 cannot accept more connections: %s",
+                               hub->accept_error);
     refit_hub_fail(hub, g_error_new_literal(REFIT_ERROR, REFIT_ERROR_BACKEND, text->str));
 }
 
@@ -223,12 +226,21 @@ void refit_hub_check_complete(RefitHub *hub) {
 }
 
 /* What rank `rank` has sent does not go with the exchange under way. */
-static void fail_apart(RefitHub *hub, guint rank, const char *what) {
-    refit_hub_fail(
-        hub, g_error_new(REFIT_ERROR, REFIT_ERROR_BACKEND,
-                         "rank %u is at \"%s\" while rank %u is at \"%s\": ranks must run the "
-                         "same program on the same input",
-                         rank, what, hub->first, hub->what));
+static void fail_apart(RefitHub *hub, guint rank, const char *what, gsize size) {
+    GError *error;
+
+    if (g_str_equal(what, hub->what) && size != hub->size)
+        error =
+            g_error_new(REFIT_ERROR, REFIT_ERROR_BACKEND,
+                        "rank %u says %" G_GSIZE_FORMAT " bytes at \"%s\", rank %u %" G_GSIZE_FORMAT
+                        ": all ranks must run the same version of refit on the same input",
+                        rank, size, what, hub->first, hub->size);
+    else
+        error = g_error_new(REFIT_ERROR, REFIT_ERROR_BACKEND,
+                            "rank %u is at \"%s\" while rank %u is at \"%s\": ranks must run the "
+                            "same program on the same input",
+                            rank, what, hub->first, hub->what);
+    refit_hub_fail(hub, error);
 }
 
 gboolean refit_hub_take_record(RefitHub *hub, guint rank, GByteArray *body) {
@@ -257,7 +269,7 @@ gboolean refit_hub_take_record(RefitHub *hub, guint rank, GByteArray *body) {
             hub->deadline_us = refit_deadline_us(timeout_ms / 1000.0);
     } else if (operation != hub->operation || !g_str_equal(what, hub->what) ||
                (sized && size != hub->size)) {
-        fail_apart(hub, rank, what);
+        fail_apart(hub, rank, what, size);
         return TRUE;
     }
     hub->records[rank] = g_bytes_new(reader.at, size);

@@ -12,7 +12,8 @@
 
 #include <string.h>
 
-enum { MAX_STRANGERS = 64, MAX_REFUSALS = 4 };
+/* All ranks may come at the same time. */
+enum { LEAST_STRANGERS = 64, STRANGERS_PER_RANK = 2, MAX_REFUSALS = 4 };
 #define GREETING_S 5.0     /* for a peer to greet, and for a refused one to read why */
 #define ACCEPT_AGAIN_S 0.1 /* after the system would not accept */
 
@@ -51,6 +52,7 @@ static void free_hub(RefitHub *hub) {
     g_ptr_array_unref(hub->refusals);
     g_ptr_array_unref(hub->complaints);
     g_object_unref(hub->listener);
+    g_free(hub->accept_error);
     g_clear_error(&hub->failure);
     g_clear_error(&hub->verdict);
     g_free(hub->members);
@@ -85,8 +87,8 @@ static void refuse(RefitHub *hub, RefitHubConnection *connection, gboolean tell,
 
 static void lose_member(RefitHub *hub, guint rank) {
     hub->members[rank] = NULL;
-    if (hub->left[rank] != 0 || hub->verdict != NULL)
-        return;
+    if (hub->left[rank] != 0 || hub->failed[rank] != 0 || hub->verdict != NULL)
+        return; /* what there is to know of it is known */
     hub->gone[rank] = 1;
     refit_hub_ask_all(hub);
 }
@@ -240,13 +242,18 @@ static char *name_of_peer(GSocket *socket) {
 }
 
 static void accept_one(RefitHub *hub) {
-    GSocket *socket = g_socket_accept(hub->listener, NULL, NULL);
+    g_autoptr(GError) error = NULL;
+    GSocket *socket = g_socket_accept(hub->listener, NULL, &error);
     RefitHubConnection *connection;
     g_autoptr(GByteArray) body = NULL;
     guint n_strangers = 0, oldest = 0;
 
     if (socket == NULL) {
         hub->accept_us = refit_deadline_us(ACCEPT_AGAIN_S);
+        if (!g_error_matches(error, G_IO_ERROR, G_IO_ERROR_WOULD_BLOCK)) {
+            g_free(hub->accept_error);
+            hub->accept_error = g_steal_pointer(&error->message);
+        }
         return;
     }
     for (guint i = hub->connections->len; i-- > 0;)
@@ -254,7 +261,7 @@ static void accept_one(RefitHub *hub) {
             n_strangers++;
             oldest = i;
         }
-    if (n_strangers >= MAX_STRANGERS)
+    if (n_strangers >= LEAST_STRANGERS + STRANGERS_PER_RANK * hub->world)
         drop_at(hub, oldest);
     connection = add_connection(hub, socket, name_of_peer(socket));
     if (!refit_nonce_draw(connection->nonce, NULL)) {

@@ -26,6 +26,7 @@ typedef struct {
     double timeout_s, grace_s;
     GSocket *listener;
     gint64 accept_us;             /* not before */
+    char *accept_error;           /* why it could not; NULL: it always could */
     GPtrArray *connections;       /* in the order of arrival */
     RefitHubConnection **members; /* per rank; NULL: not there */
     /* Exchange under way */

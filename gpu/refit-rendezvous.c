@@ -129,8 +129,8 @@ static int await_greeting(RefitRendezvous *rendezvous, gint64 deadline_us, GByte
         if (type != 0)
             return type;
         if (!open || g_get_monotonic_time() >= deadline_us) {
-            g_set_error(error, REFIT_ERROR, REFIT_ERROR_BACKEND, "rank 0 at %s %s",
-                        rendezvous->place, open ? "does not answer" : "closed the connection");
+            g_set_error(error, REFIT_ERROR, REFIT_ERROR_BACKEND, "what listens there %s",
+                        open ? "does not answer" : "closed the connection");
             return 0;
         }
         refit_wire_wait(rendezvous->wire, deadline_us);
@@ -143,9 +143,10 @@ static gboolean not_refit(const RefitRendezvous *rendezvous, GError **error) {
     return FALSE;
 }
 
-/* Proves the token and asks for the hub's proof. */
+/* Proves the token and asks for the hub's proof. *again_out: FALSE came of a connection that closed
+ * or was too slow, which need not be for good. */
 static gboolean greet(RefitRendezvous *rendezvous, const char *token, GByteArray *challenge,
-                      gint64 deadline_us, GError **error) {
+                      gint64 deadline_us, gboolean *again_out, GError **error) {
     RefitBodyReader reader = {.at = challenge->data, .left = challenge->len};
     RefitProofInput input = {.token = token, .world = rendezvous->world, .rank = rendezvous->rank};
     g_autoptr(GByteArray) hello = g_byte_array_new(), reply = NULL;
@@ -177,6 +178,7 @@ static gboolean greet(RefitRendezvous *rendezvous, const char *token, GByteArray
     g_byte_array_append(hello, proof, sizeof proof);
     refit_wire_send(rendezvous->wire, REFIT_FRAME_HELLO, hello);
     type = await_greeting(rendezvous, deadline_us, &reply, error);
+    *again_out = type == 0;
     if (type <= 0)
         return FALSE;
     reader = (RefitBodyReader){.at = reply->data, .left = reply->len};
@@ -196,7 +198,8 @@ static gboolean greet(RefitRendezvous *rendezvous, const char *token, GByteArray
     return TRUE;
 }
 
-/* Tries again as long as nobody answers: rank 0 may start later. */
+/* Tries again as long as nobody answers, as rank 0 may start later, or hangs up, as it does when it
+ * is hard pressed. */
 static gboolean connect_to_hub(RefitRendezvous *rendezvous, const RefitRendezvousOptions *options,
                                GError **error) {
     gint64 deadline_us = refit_deadline_us(options->timeout_s);
@@ -211,11 +214,19 @@ static gboolean connect_to_hub(RefitRendezvous *rendezvous, const RefitRendezvou
 
             rendezvous->wire = refit_wire_new(socket, REFIT_FRAME_REFUSAL_LIMIT);
             type = await_greeting(rendezvous, deadline_us, &challenge, &local);
-            if (type == REFIT_FRAME_CHALLENGE)
-                return greet(rendezvous, options->token, challenge,
-                             refit_deadline_us(options->timeout_s), error);
-            if (type != 0)
+            if (type == REFIT_FRAME_CHALLENGE) {
+                gboolean again = FALSE;
+
+                if (greet(rendezvous, options->token, challenge,
+                          refit_deadline_us(options->timeout_s), &again, &local))
+                    return TRUE;
+                if (!again) {
+                    g_propagate_error(error, g_steal_pointer(&local));
+                    return FALSE;
+                }
+            } else if (type != 0) {
                 return not_refit(rendezvous, error);
+            }
             g_clear_pointer(&rendezvous->wire, refit_wire_free);
         }
         if (refit_deadline_us(CONNECT_AGAIN_S) >= deadline_us) {
@@ -442,7 +453,15 @@ static gboolean gather(RefitRendezvous *rendezvous, RefitExchangeOperation opera
     RefitBodyReader reader;
     g_autoptr(GByteArray) result = NULL;
 
-    g_return_val_if_fail((guint64)size * rendezvous->world < 64 << 20, FALSE);
+    if (size > REFIT_RENDEZVOUS_MAX_RECORD ||
+        (size + 1) * rendezvous->world > REFIT_FRAME_HUB_LIMIT - sizeof(guint32)) {
+        g_set_error(error, REFIT_ERROR, REFIT_ERROR_LIMIT,
+                    "%s: %" G_GSIZE_FORMAT " bytes of each of %u ranks; a rank can tell %d, and "
+                    "all together %d",
+                    what, size, rendezvous->world, REFIT_RENDEZVOUS_MAX_RECORD,
+                    REFIT_FRAME_HUB_LIMIT);
+        return FALSE;
+    }
     result = exchange(rendezvous, operation, what, record, size, timeout_s, &reader, error);
     if (result == NULL)
         return FALSE;

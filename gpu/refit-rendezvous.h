@@ -70,7 +70,8 @@ gboolean refit_rendezvous_barrier(RefitRendezvous *rendezvous, const char *what,
 gboolean refit_rendezvous_broadcast(RefitRendezvous *rendezvous, const char *what, void *bytes,
                                     gsize size, GError **error) G_GNUC_WARN_UNUSED_RESULT;
 /* *all_out takes the records of all ranks, by rank, each of `size` bytes. Free with g_free. Bytes
- * through rank 0: world * world * size; world * size must be below 64 MiB. */
+ * through rank 0: world * world * size; REFIT_ERROR_LIMIT when world * (size + 1) is above 64 MiB.
+ */
 gboolean refit_rendezvous_gather(RefitRendezvous *rendezvous, const char *what, const void *record,
                                  gsize size, guint8 **all_out, GError **error)
     G_GNUC_WARN_UNUSED_RESULT;

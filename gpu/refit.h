@@ -181,8 +181,9 @@ REFIT_API RefitStatus refit_job_fail_rank(RefitJob *job, uint32_t rank);
 
 /*
  * `strategy`: "refit", "direct", "ring", ...; NULL: the default. Checks the description, plans and
- * proves the plan. The description is closed by it; a job can be planned anew with another strategy
- * while it has no endpoints. Equal descriptions give equal plans on every rank.
+ * proves of the plan that every byte arrives and that no rank waits for ever. The description is
+ * closed by it; a job can be planned anew with another strategy while it has no endpoints. Equal
+ * descriptions give equal plans on every rank.
  */
 REFIT_API RefitStatus refit_job_plan(RefitJob *job, const char *strategy);
 /* 64 hex digits that name the plan; NULL before there is one. */
@@ -232,9 +233,10 @@ REFIT_API RefitStatus refit_job_rank_facts(RefitJob *job, uint32_t rank, RefitRa
 REFIT_API RefitStatus refit_job_probe(RefitJob *job, const char *executor, uint32_t *n_devices_out);
 
 /*
- * Brings together what all ranks say: `bytes` bytes of each, by rank, in `all`. Every rank calls it
- * in the same order with the same size. Returns when all have come or after `timeout_s`: came[r]
- * becomes 1 for each rank that has. 0: it cannot go on at all, and `message` says why.
+ * Brings together what all ranks say: `bytes` bytes of each, at most 512, by rank, in `all`. Every
+ * rank calls it in the same order with the same size. Returns when all have come or after
+ * `timeout_s`: came[r] becomes 1 for each rank that has, the same ones on all ranks. 0: it cannot
+ * go on at all, and `message` says why.
  */
 typedef int (*RefitGatherFunc)(void *data, const void *mine, size_t bytes, void *all, uint8_t *came,
                                double timeout_s, char *message, size_t message_size);
@@ -268,7 +270,8 @@ typedef struct _RefitEndpoint RefitEndpoint;
 REFIT_API RefitStatus refit_endpoint_open(RefitJob *job, const RefitEndpointConfig *config,
                                           RefitEndpoint **endpoint_out);
 REFIT_API const char *refit_endpoint_message(const RefitEndpoint *endpoint);
-/* Frees what the executor has; parameters stay. Accepts NULL. */
+/* Frees what the executor has; parameters stay. May wait for the other ranks to close theirs, at
+ * most for `timeout_s`. Accepts NULL. */
 REFIT_API void refit_endpoint_close(RefitEndpoint *endpoint);
 
 /* A buffer of this rank: dense, row-major, of `shape`, padding included. */

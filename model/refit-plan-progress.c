@@ -266,5 +266,7 @@ gboolean refit_plan_check_progress(const RefitPlan *plan, GError **error) {
     gboolean finishes = add_messages(&lattice, error) && check_finishes(progress, plan, error);
     for (guint rank = 0; rank < n_ranks; rank++)
         g_clear_pointer(&parts[rank], g_array_unref);
+    if (!finishes)
+        g_prefix_error(error, "a plan by the strategy %s: ", plan->strategy);
     return finishes;
 }

@@ -4,9 +4,9 @@
  * A group is what the rank has under one number, or in one batch of a sliced stage; it becomes a
  * step per link class. Everything is decided from the plan and the index, except where bytes lie on
  * this rank (refit-program-copies.c); so both ends list the same pieces. Messages that are not one
- * run in memory take wire memory: each stream has as many places as its window has steps, each as
- * large as its largest step, which are free again when the window lets the next step in. Cost: the
- * rank's pieces.
+ * run in memory take wire memory, for a few chunks each: a stream has as many places as its window
+ * has steps, each as large as its largest step, which are free again when the window lets the next
+ * step in. Cost: the rank's pieces and turns.
  */
 
 #include "refit-program-private.h"
@@ -28,8 +28,9 @@ typedef struct {
     const RefitLandings *landings;
     GArray *steps, *exchanges, *pieces; /* RefitProgramStep, RefitExchange, RefitProgramPiece */
     GArray *ordinals;                   /* guint per step: its place on its stream */
-    guint *counts;                      /* per stream: steps so far */
-    GArray **wires;                     /* per stream: guint64, bytes of each place */
+    guint64 n_turns;
+    guint *counts;  /* per stream: steps so far */
+    GArray **wires; /* per stream: guint64, bytes of each place */
     guint next_bucket;
     GArray *of_link[REFIT_N_LINKS]; /* scratch: guint, messages */
     GArray *ends, *numbers, *seeds; /* scratch: End, guint, RefitPieceSeed */
@@ -107,13 +108,15 @@ static gboolean add_pieces(Build *build, RefitExchange *exchange, const guint *m
     return TRUE;
 }
 
-/* Places the message in the wire memory of its step, which is `*wire` full. */
-static gboolean take_wire(RefitExchange *exchange, guint slices, guint64 n_pieces, guint64 *wire,
+/* Places the message in the wire memory of its step, which is `*wire` full. `most`: bytes that it
+ * has under one number. */
+static gboolean take_wire(RefitExchange *exchange, guint64 most, guint64 chunk_bytes, guint64 *wire,
                           GError **error) {
-    guint64 slot = refit_program_slot_bytes(exchange->bytes, n_pieces, slices), bytes;
+    gboolean one_turn = !exchange->sliced && most <= chunk_bytes;
+    guint64 slot = MIN(most, chunk_bytes), bytes;
 
     exchange->wire = *wire;
-    exchange->wire_slots = MIN(slices, REFIT_PROGRAM_WIRE_SLOTS);
+    exchange->wire_slots = one_turn ? 1 : REFIT_PROGRAM_WIRE_SLOTS;
     return refit_checked_round_up(slot, REFIT_PROGRAM_ALIGN, "staging bytes", &exchange->wire_bytes,
                                   error) &&
            refit_checked_mul(exchange->wire_bytes, exchange->wire_slots, "staging bytes", &bytes,
@@ -121,12 +124,29 @@ static gboolean take_wire(RefitExchange *exchange, guint slices, guint64 n_piece
            refit_checked_add(*wire, bytes, "staging bytes", wire, error);
 }
 
-static gboolean add_exchange(Build *build, const End *ends, guint n, guint slices, guint64 *wire,
-                             GError **error) {
+/* Most bytes that the exchange has under one number of its step. Exactly, where a bound would mean
+ * more chunks, if the pieces are listed. */
+static guint64 most_bytes(const Build *build, const RefitProgramStep *step,
+                          const RefitExchange *exchange, guint64 n_pieces, guint slices) {
+    guint64 bound = refit_program_number_bytes(exchange->bytes, n_pieces, slices), most = 0;
+
+    if (slices == 1 || build->copier == NULL || bound <= step->chunk_bytes)
+        return bound;
+    for (guint k = 0; k < step->n_numbers; k++)
+        most = MAX(most, refit_program_slices_bytes(&g_array_index(build->pieces, RefitProgramPiece,
+                                                                   exchange->first_piece),
+                                                    exchange->n_pieces, step->number + k));
+    return most;
+}
+
+/* Raises *n_chunks to what the exchange needs. */
+static gboolean add_exchange(Build *build, const RefitProgramStep *step, const End *ends, guint n,
+                             guint64 *n_chunks, guint64 *wire, GError **error) {
     const RefitPlan *plan = build->index->plan;
     gboolean local = ends[0].peer == build->rank;
+    guint slices = refit_program_index_slices(build->index, step->batch, step->stage);
     RefitExchange exchange = {.peer = ends[0].peer, .sends = ends[0].sends, .sliced = slices > 1};
-    guint64 n_pieces = 0;
+    guint64 n_pieces = 0, most;
 
     g_array_set_size(build->numbers, 0);
     for (guint i = 0; i < n; i++) {
@@ -142,7 +162,9 @@ static gboolean add_exchange(Build *build, const End *ends, guint n, guint slice
             return FALSE;
         exchange.direct = !local && find_direct(build, &exchange);
     }
-    if (!local && !exchange.direct && !take_wire(&exchange, slices, n_pieces, wire, error))
+    most = most_bytes(build, step, &exchange, n_pieces, slices);
+    *n_chunks = MAX(*n_chunks, refit_program_count_chunks(most, step->chunk_bytes));
+    if (!local && !exchange.direct && !take_wire(&exchange, most, step->chunk_bytes, wire, error))
         return FALSE;
     g_array_append_val(build->exchanges, exchange);
     return TRUE;
@@ -188,6 +210,25 @@ static void list_ends(Build *build, const guint *messages, guint n, gboolean *re
     g_array_sort(build->ends, compare_ends);
 }
 
+static gboolean count_turns(Build *build, RefitProgramStep *step, guint64 n_chunks,
+                            GError **error) {
+    if (n_chunks > REFIT_PROGRAM_MAX_TURNS ||
+        n_chunks * step->n_numbers > REFIT_PROGRAM_MAX_TURNS - build->n_turns) {
+        g_set_error(error, REFIT_ERROR, REFIT_ERROR_LIMIT,
+                    "rank %u would have more than %u turns, with step %u in %" G_GUINT64_FORMAT
+                    " chunks of %" G_GUINT64_FORMAT
+                    " bytes; what lands in staging memory takes %" G_GUINT64_FORMAT
+                    " bytes of it: state a larger staging budget, or use more batches or another "
+                    "strategy",
+                    build->rank, REFIT_PROGRAM_MAX_TURNS, step->number, n_chunks, step->chunk_bytes,
+                    build->landings->bytes);
+        return FALSE;
+    }
+    step->n_chunks = (guint)n_chunks;
+    build->n_turns += n_chunks * step->n_numbers;
+    return TRUE;
+}
+
 /* `group`: numbers of the steps of a sliced stage by link, else NULL. */
 static gboolean add_step(Build *build, RefitLink link, const guint *group, GError **error) {
     const RefitPlan *plan = build->index->plan;
@@ -201,8 +242,7 @@ static gboolean add_step(Build *build, RefitLink link, const guint *group, GErro
                              .link = link,
                              .first_exchange = build->exchanges->len};
     guint first_copy = build->copier != NULL ? build->copier->copies->len : 0;
-    guint slices = refit_program_index_slices(build->index, step.batch, step.stage);
-    guint64 wire = 0;
+    guint64 wire = 0, n_chunks = 1;
 
     for (guint i = 0; i < n; i++) {
         const RefitMessage *message = &plan->messages[messages[i]];
@@ -211,6 +251,7 @@ static gboolean add_step(Build *build, RefitLink link, const guint *group, GErro
     }
     step.n_numbers = last - step.number + 1;
     step.stream = refit_program_stream(plan, step.stage, step.batch, link);
+    step.chunk_bytes = refit_program_index_chunk_bytes(build->index, step.stage, link);
     list_ends(build, messages, n, &use.receives);
     for (guint i = 0, end; i < n; i = end) {
         const End *ends = (const End *)(gpointer)build->ends->data;
@@ -218,9 +259,11 @@ static gboolean add_step(Build *build, RefitLink link, const guint *group, GErro
         for (end = i + 1;
              end < n && ends[end].peer == ends[i].peer && ends[end].sends == ends[i].sends;)
             end++;
-        if (!add_exchange(build, ends + i, end - i, slices, &wire, error))
+        if (!add_exchange(build, &step, ends + i, end - i, &n_chunks, &wire, error))
             return FALSE;
     }
+    if (!count_turns(build, &step, n_chunks, error))
+        return FALSE;
     step.n_exchanges = build->exchanges->len - step.first_exchange;
     take_place(build, step.stream, link == REFIT_LINK_LOCAL, wire);
     g_array_append_val(build->steps, step);
@@ -308,6 +351,8 @@ static void add_install(Build *build, const RefitMessage *message) {
     RefitProgramStep step = {
         .number = message->step - pair->offset + stage->n_offsets + stage->slices - 2,
         .n_numbers = 1,
+        .n_chunks = 1,
+        .chunk_bytes = G_MAXUINT64,
         .batch = message->batch,
         .stage = pair->stage,
         .stream = refit_program_stream(plan, pair->stage, message->batch, REFIT_LINK_LOCAL),
@@ -462,34 +507,6 @@ gboolean refit_program_index_staging(const RefitProgramIndex *index, guint rank,
     return good;
 }
 
-static int compare_turns(gconstpointer left, gconstpointer right, gpointer user_data) {
-    const RefitTurn *a = left, *b = right;
-    const RefitProgramStep *steps = user_data;
-
-    if (a->number != b->number)
-        return a->number < b->number ? -1 : 1;
-    if (steps[a->step].install != steps[b->step].install)
-        return steps[a->step].install ? 1 : -1;
-    return (steps[a->step].stream > steps[b->step].stream) -
-           (steps[a->step].stream < steps[b->step].stream);
-}
-
-static GArray *list_turns(const GArray *steps) {
-    GArray *turns = g_array_new(FALSE, FALSE, sizeof(RefitTurn));
-
-    for (guint i = 0; i < steps->len; i++) {
-        const RefitProgramStep *step = &g_array_index(steps, RefitProgramStep, i);
-
-        for (guint k = 0; k < step->n_numbers; k++) {
-            RefitTurn turn = {i, step->number + k};
-
-            g_array_append_val(turns, turn);
-        }
-    }
-    g_array_sort_with_data(turns, compare_turns, steps->data);
-    return turns;
-}
-
 static void sum_bytes(const Build *build, RefitProgram *program) {
     for (guint i = 0; i < build->steps->len; i++) {
         const RefitProgramStep *step = &g_array_index(build->steps, RefitProgramStep, i);
@@ -514,7 +531,7 @@ static gpointer take_array(GArray **array, guint *n_out) {
 static RefitProgram *take_contents(Build *build) {
     RefitProgramStorage *storage = g_new0(RefitProgramStorage, 1);
     RefitProgram *program = &storage->program;
-    GArray *turns = list_turns(build->steps);
+    GArray *turns = refit_program_list_turns(build->steps);
 
     sum_bytes(build, program);
     program->plan = build->index->plan;
@@ -533,15 +550,17 @@ static RefitProgram *take_contents(Build *build) {
 }
 
 static gboolean check_budget(const RefitProgramIndex *index, guint rank, guint64 bytes,
-                             GError **error) {
+                             guint64 landing_bytes, GError **error) {
     guint64 budget = index->plan->problem->refit_case->budget_staging_bytes;
 
     if (budget == 0 || bytes <= budget)
         return TRUE;
     g_set_error(error, REFIT_ERROR, REFIT_ERROR_INFEASIBLE,
-                "rank %u needs %" G_GUINT64_FORMAT " bytes of staging memory, the budget is "
-                "%" G_GUINT64_FORMAT "; use more batches or another strategy",
-                rank, bytes, budget);
+                "rank %u needs %" G_GUINT64_FORMAT " bytes of staging memory, %" G_GUINT64_FORMAT
+                " of them for what lands there and the rest for messages on their way; the budget "
+                "is %" G_GUINT64_FORMAT
+                "; state a larger one, or use more batches or another strategy",
+                rank, bytes, landing_bytes, budget);
     return FALSE;
 }
 
@@ -564,7 +583,7 @@ RefitProgram *refit_program_new(const RefitProgramIndex *index, guint rank,
     build.copier = &copier;
     build.waits = &waits;
     if (add_all(&build, error) && place_wires(&build, &staging, error) &&
-        check_budget(index, rank, staging, error)) {
+        check_budget(index, rank, staging, landings->bytes, error)) {
         program = take_contents(&build);
         program->staging_bytes = staging;
     }

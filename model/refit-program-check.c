@@ -27,14 +27,17 @@ gboolean refit_program_fail(const RefitProgram *program, guint step, GError **er
 
 /* ---- order ---- */
 
-/* (number, install, stream), so that equal keys are one turn of one stream. */
-static gboolean comes_before(const RefitProgramStep *a, guint number_a, const RefitProgramStep *b,
-                             guint number_b) {
-    if (number_a != number_b)
-        return number_a < number_b;
-    if (a->install != b->install)
-        return b->install;
-    return a->stream < b->stream;
+/* (number, install, chunk, stream), so that equal keys are one turn of one stream. */
+static gboolean comes_before(const RefitProgram *program, const RefitTurn *a, const RefitTurn *b) {
+    const RefitProgramStep *step_a = &program->steps[a->step], *step_b = &program->steps[b->step];
+
+    if (a->number != b->number)
+        return a->number < b->number;
+    if (step_a->install != step_b->install)
+        return step_b->install;
+    if (a->chunk != b->chunk)
+        return a->chunk < b->chunk;
+    return step_a->stream < step_b->stream;
 }
 
 static gboolean check_steps(const RefitProgram *program, GError **error) {
@@ -49,8 +52,15 @@ static gboolean check_steps(const RefitProgram *program, GError **error) {
             step->stream >= program->n_streams ||
             step->stream != refit_program_stream(plan, step->stage, step->batch, step->link))
             return refit_program_fail(program, i, error, "is not a step of the plan");
-        if (i > 0 && !comes_before(before, before->number, step, step->number))
+        if (i > 0 && !comes_before(program, &(RefitTurn){i - 1, before->number, 0},
+                                   &(RefitTurn){i, step->number, 0}))
             return refit_program_fail(program, i, error, "comes after step %u", before->number);
+        if (step->link == REFIT_LINK_LOCAL ? step->n_chunks != 1 || step->chunk_bytes != G_MAXUINT64
+                                           : step->n_chunks == 0 || step->chunk_bytes == 0 ||
+                                                 step->chunk_bytes % REFIT_PROGRAM_ALIGN != 0)
+            return refit_program_fail(program, i, error,
+                                      "has %u chunks of %" G_GUINT64_FORMAT " bytes",
+                                      step->n_chunks, step->chunk_bytes);
         if (step->n_exchanges == 0 ||
             step->first_exchange + step->n_exchanges > program->n_exchanges)
             return refit_program_fail(program, i, error, "has no exchanges");
@@ -65,17 +75,20 @@ static gboolean check_turns(const RefitProgram *program, GError **error) {
     for (guint i = 0; i < program->n_turns; i++) {
         const RefitTurn *turn = &program->turns[i], *before = turn - 1;
 
-        if (turn->step >= program->n_steps ||
-            next[turn->step] >= program->steps[turn->step].n_numbers ||
-            turn->number != program->steps[turn->step].number + next[turn->step])
-            return refit_program_fail(program, turn->step, error, "turn %u has another number", i);
+        if (turn->step >= program->n_steps)
+            return refit_program_fail(program, G_MAXUINT, error, "turn %u is of no step", i);
+        const RefitProgramStep *step = &program->steps[turn->step];
+        if (next[turn->step] / step->n_chunks >= step->n_numbers ||
+            turn->number != step->number + next[turn->step] / step->n_chunks ||
+            turn->chunk != next[turn->step] % step->n_chunks)
+            return refit_program_fail(program, turn->step, error,
+                                      "turn %u has another number or chunk", i);
         next[turn->step]++;
-        if (i > 0 && !comes_before(&program->steps[before->step], before->number,
-                                   &program->steps[turn->step], turn->number))
+        if (i > 0 && !comes_before(program, before, turn))
             return refit_program_fail(program, turn->step, error, "turn %u is out of order", i);
     }
     for (guint i = 0; i < program->n_steps; i++)
-        n += program->steps[i].n_numbers;
+        n += (guint64)program->steps[i].n_numbers * program->steps[i].n_chunks;
     return n == program->n_turns ||
            refit_program_fail(program, G_MAXUINT, error, "steps lack turns");
 }
@@ -276,33 +289,57 @@ static gboolean check_memory_of(const RefitProgram *program, guint step,
         }
     } else {
         bytes = exchange->wire_bytes * exchange->wire_slots;
-        if (!exchange->sliced && exchange->wire_bytes < exchange->bytes)
-            return refit_program_fail(program, step, error, "has less memory than its message");
     }
     return (from <= limit && bytes <= limit - from) ||
            refit_program_fail(program, step, error, "the message with rank %u leaves its memory",
                               exchange->peer);
 }
 
-/* No turn of the exchange is larger than a slot; a bound on all of them first. */
-static gboolean check_slots(const RefitProgram *program, guint step, const RefitExchange *exchange,
-                            GError **error) {
-    const RefitProgramStep *self = &program->steps[step];
+/* Most bytes that the exchange has under one of its numbers; at least a bound on all of them, when
+ * that is enough to say that none has more than `enough`. */
+static guint64 most_bytes(const RefitProgram *program, const RefitProgramStep *step,
+                          const RefitExchange *exchange, guint64 enough) {
+    guint64 bound = 0, most = 0;
 
-    if (!exchange->sliced || exchange->direct || exchange->peer == program->rank)
-        return TRUE;
-    guint64 bytes = 0;
     for (guint i = 0; i < exchange->n_pieces; i++) {
         const RefitProgramPiece *piece = &program->pieces[exchange->first_piece + i];
 
-        bytes += MIN(piece->bytes, piece->bytes / piece->slices + 17);
+        bound += piece->slices == 1 ? piece->bytes
+                                    : MIN(piece->bytes, piece->bytes / piece->slices + 17);
     }
-    if (bytes <= exchange->wire_bytes)
+    if (!exchange->sliced || bound <= enough)
+        return bound;
+    for (guint k = 0; k < step->n_numbers; k++)
+        most = MAX(most, refit_program_slices_bytes(&program->pieces[exchange->first_piece],
+                                                    exchange->n_pieces, step->number + k));
+    return most;
+}
+
+/* The step has a turn for each chunk; slots have room for it, and are enough for its turns. */
+static gboolean check_chunks(const RefitProgram *program, guint step, const RefitExchange *exchange,
+                             GError **error) {
+    const RefitProgramStep *self = &program->steps[step];
+    guint64 most;
+
+    if (exchange->peer == program->rank)
         return TRUE;
-    for (guint k = 0; k < self->n_numbers; k++)
-        if (refit_program_exchange_bytes(program, exchange, self->number + k) >
-            exchange->wire_bytes)
-            return refit_program_fail(program, step, error, "a slice is larger than its memory");
+    most = most_bytes(program, self, exchange,
+                      exchange->direct ? self->chunk_bytes : exchange->wire_bytes);
+    if (refit_program_count_chunks(most, self->chunk_bytes) > self->n_chunks)
+        return refit_program_fail(program, step, error,
+                                  "has %u chunks, too few for %" G_GUINT64_FORMAT
+                                  " bytes with rank %u",
+                                  self->n_chunks, most, exchange->peer);
+    if (exchange->direct)
+        return TRUE;
+    if (exchange->wire_bytes < MIN(most, self->chunk_bytes))
+        return refit_program_fail(program, step, error, "a chunk is larger than its memory");
+    if (exchange->wire_slots != REFIT_PROGRAM_WIRE_SLOTS &&
+        (exchange->wire_slots != 1 || exchange->sliced || most > self->chunk_bytes))
+        return refit_program_fail(program, step, error,
+                                  "%u slots of wire memory are not enough for its chunks with rank "
+                                  "%u",
+                                  exchange->wire_slots, exchange->peer);
     return TRUE;
 }
 
@@ -329,7 +366,7 @@ static gboolean check_exchange(const RefitProgram *program, guint step,
                                   " bytes, its pieces %" G_GUINT64_FORMAT,
                                   exchange->peer, exchange->bytes, at);
     return check_memory_of(program, step, exchange, error) &&
-           check_slots(program, step, exchange, error);
+           check_chunks(program, step, exchange, error);
 }
 
 static gboolean check_exchanges(const RefitProgram *program, GError **error) {

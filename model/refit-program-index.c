@@ -1,43 +1,13 @@
 /*
- * What the programs of all ranks share: who has a part in which message, what a pair waits for, how
- * many slices a stage has, and dense views of regions and tensors.
+ * What the programs of all ranks share: who has a part in which message, what a pair waits for,
+ * dense views of regions and tensors; and in which parts messages move (refit-program-parts.c).
  *
  * Messages are dealt to their two ranks by a counting sort, so that making one rank's program costs
- * its own part only. Dependencies of transfers become dependencies of pairs, each named once. A
- * sliced stage in which some rank would meet too many peers in one turn, or has to copy something
- * between two hops, is carried out hop after hop instead: decided here, for all ranks alike. Cost:
+ * its own part only. Dependencies of transfers become dependencies of pairs, each named once. Cost:
  * transfers, dependencies, messages.
  */
 
 #include "refit-program-private.h"
-
-#define SLICE_ALIGN 16 /* bytes: a multiple of every element */
-
-/* ---- slices ---- */
-
-guint64 refit_program_cut(guint64 bytes, guint slices, guint slice) {
-    if (slice >= slices)
-        return bytes;
-    guint64 at = bytes / slices * slice + bytes % slices * slice / slices;
-
-    return at - at % SLICE_ALIGN;
-}
-
-guint64 refit_program_slot_bytes(guint64 bytes, guint64 n_pieces, guint slices) {
-    return slices == 1 ? bytes : MIN(bytes, bytes / slices + n_pieces * (SLICE_ALIGN + 1));
-}
-
-guint refit_program_index_slices(const RefitProgramIndex *index, guint batch, guint stage) {
-    return index->slices[(gsize)batch * index->plan->n_stages + stage];
-}
-
-guint refit_program_message_slices(const RefitProgramIndex *index, const RefitMessage *message) {
-    const RefitPair *pair = &index->plan->pairs[message->pair];
-
-    if (pair->link == REFIT_LINK_LOCAL)
-        return 1;
-    return refit_program_index_slices(index, message->batch, pair->stage);
-}
 
 guint refit_program_stream(const RefitPlan *plan, guint stage, guint batch, RefitLink link) {
     return (plan->stages[stage].track * plan->n_lanes + plan->batches[batch].lane) * REFIT_N_LINKS +
@@ -101,84 +71,6 @@ static void collect_deps(RefitProgramIndex *index) {
     index->dep_offsets[plan->n_pairs] = index->deps->len;
 }
 
-static int compare_keys(gconstpointer left, gconstpointer right) {
-    const guint64 *a = left, *b = right;
-
-    return (*a > *b) - (*a < *b);
-}
-
-/*
- * Most exchanges of one rank in a turn of the messages [first, end) of a stage: peers and
- * directions of all hops, which in the middle of a chain all have a slice. `counts`: zeros, left as
- * such.
- */
-static guint count_exchanges(const RefitPlan *plan, guint first, guint end, GArray *keys,
-                             guint *counts) {
-    guint most = 0, n_ranks = plan->problem->n_ranks;
-
-    g_array_set_size(keys, 0);
-    for (guint m = first; m < end; m++) {
-        const RefitPair *pair = &plan->pairs[plan->messages[m].pair];
-        guint64 key = (guint64)pair->src * n_ranks + pair->dst;
-
-        g_array_append_val(keys, key);
-    }
-    g_array_sort(keys, compare_keys);
-    for (guint i = 0; i < keys->len; i++) {
-        guint64 key = g_array_index(keys, guint64, i);
-        guint ends[] = {(guint)(key / n_ranks), (guint)(key % n_ranks)};
-
-        if (i > 0 && g_array_index(keys, guint64, i - 1) == key)
-            continue;
-        for (guint e = 0; e < (ends[0] == ends[1] ? 1u : 2u); e++) {
-            counts[ends[e]]++;
-            most = MAX(most, counts[ends[e]]);
-        }
-    }
-    for (guint m = first; m < end; m++) {
-        const RefitPair *pair = &plan->pairs[plan->messages[m].pair];
-
-        counts[pair->src] = counts[pair->dst] = 0;
-    }
-    return most;
-}
-
-/* A local copy is made whole, so it cannot stand between the hops of a chain. */
-static gboolean has_local_hop(const RefitProgramIndex *index, guint first, guint end) {
-    const RefitPlan *plan = index->plan;
-
-    for (guint m = first; m < end; m++) {
-        guint pair = plan->messages[m].pair;
-
-        if (plan->pairs[pair].link == REFIT_LINK_LOCAL && index->follows[pair])
-            return TRUE;
-    }
-    return FALSE;
-}
-
-static void choose_slices(RefitProgramIndex *index) {
-    const RefitPlan *plan = index->plan;
-    guint n = (guint)plan->n_messages;
-    g_autoptr(GArray) keys = g_array_new(FALSE, FALSE, sizeof(guint64));
-    g_autofree guint *counts = g_new0(guint, MAX(plan->problem->n_ranks, 1));
-
-    index->slices = g_new(guint, MAX((gsize)plan->n_batches * plan->n_stages, 1));
-    for (gsize i = 0; i < (gsize)plan->n_batches * plan->n_stages; i++)
-        index->slices[i] = plan->stages[i % plan->n_stages].slices;
-    for (guint first = 0, end; first < n; first = end) {
-        const RefitMessage *message = &plan->messages[first];
-        guint stage = plan->pairs[message->pair].stage;
-
-        for (end = first + 1; end < n && plan->messages[end].batch == message->batch &&
-                              plan->pairs[plan->messages[end].pair].stage == stage;)
-            end++;
-        if (plan->stages[stage].slices > 1 &&
-            (has_local_hop(index, first, end) ||
-             count_exchanges(plan, first, end, keys, counts) > REFIT_STEP_OPERATIONS))
-            index->slices[(gsize)message->batch * plan->n_stages + stage] = 1;
-    }
-}
-
 /* ---- views ---- */
 
 /* A dense, row-major view of `region`. */
@@ -231,9 +123,8 @@ RefitProgramIndex *refit_program_index_new(const RefitPlan *plan, GError **error
     index->n_streams = n_tracks * plan->n_lanes * REFIT_N_LINKS;
     deal_messages(index);
     collect_deps(index);
-    choose_slices(index);
     pack_views(index);
-    return g_steal_pointer(&index);
+    return refit_program_choose_parts(index, error) ? g_steal_pointer(&index) : NULL;
 }
 
 void refit_program_index_free(RefitProgramIndex *index) {
@@ -249,6 +140,7 @@ void refit_program_index_free(RefitProgramIndex *index) {
     g_array_unref(index->deps);
     g_free(index->follows);
     g_free(index->slices);
+    g_free(index->chunk_bytes);
     g_free(index->packed);
     g_free(index->whole);
     g_free(index->volumes);

@@ -15,6 +15,7 @@ struct _RefitProgramIndex {
     GArray *deps;           /* guint: pairs of the same stage, or earlier stages */
     guint8 *follows;        /* per pair: depends on its own stage */
     guint *slices;          /* per batch and stage */
+    guint64 *chunk_bytes;   /* per stage and link */
     RefitView *packed;      /* per region of the plan: dense, row-major */
     RefitView *whole;       /* per class: the same of the full tensor */
     guint64 *volumes;       /* per region: elements */
@@ -24,8 +25,17 @@ struct _RefitProgramIndex {
 
 /* Numbers that the message has: its stage's slices, or 1. */
 guint refit_program_message_slices(const RefitProgramIndex *index, const RefitMessage *message);
-/* Bytes of a slot for an exchange, enough for any of its slices. */
-guint64 refit_program_slot_bytes(guint64 bytes, guint64 n_pieces, guint slices);
+/* Bytes that an exchange moves under one of its numbers at most. */
+guint64 refit_program_number_bytes(guint64 bytes, guint64 n_pieces, guint slices);
+/* The same of these pieces, exactly, under one number. */
+guint64 refit_program_slices_bytes(const RefitProgramPiece *pieces, guint n, guint number);
+/* Chunks of so many bytes; 1 for none. */
+guint64 refit_program_count_chunks(guint64 bytes, guint64 chunk_bytes);
+/* Decides slices and chunks, for all ranks alike. The rest of the index is made. */
+gboolean refit_program_choose_parts(RefitProgramIndex *index, GError **error)
+    G_GNUC_WARN_UNUSED_RESULT;
+/* RefitTurn, in their order. `steps`: of RefitProgramStep. */
+GArray *refit_program_list_turns(const GArray *steps);
 
 /* A member of a transfer in one batch. */
 typedef struct {

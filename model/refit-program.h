@@ -10,36 +10,56 @@
  *
  *   step      all that a rank does on one stream under one global step number of the plan; in a
  *             sliced stage, all that it does there in one batch, under several numbers
- *   turn      one number of a step: a group of operations submitted together. Turns are in the
- *             order of (number, install, stream); a rank submits them in this order
- *   exchange  the message to or from one peer; in a sliced stage one per turn
+ *   turn      one chunk of one number of a step: a group of operations submitted together. Turns
+ *             are in the order of (number, install, chunk, stream); a rank submits them in this
+ *             order
+ *   exchange  the message to or from one peer; in a sliced stage one per number
+ *   chunk     what an exchange moves in one turn: a part of its message
  *   piece     one member of one transfer inside a message
  *   copy      a region of a piece, between two places: parameters, staging memory or the message
  *
  * Messages. A message is its pieces one after the other without gaps, larger elements first, then
  * in the order of (first number, transfer, position of the member): every piece is aligned to its
  * elements. The bytes of a piece are the elements of its transfer's region, row-major. In a sliced
- * stage, the turn with number k carries slice k - piece.number of each piece for which that is one
- * of 0 .. slices - 1: bytes [cut(i), cut(i + 1)), see refit_program_cut(). An exchange without
- * bytes in a turn does not happen on either side.
+ * stage, number k carries slice k - piece.number of each piece for which that is one of 0 ..
+ * slices - 1: bytes [cut(i), cut(i + 1)), see refit_program_cut().
  *
  *   three tensors of 64 bytes in a chain of 4 slices, rank receives from offset 0, sends at 1:
  *   number   0        1              2              3              4
  *   receive  0..16    16..32         32..48         48..64                  of each, 48 bytes in
  * all send              0..16          16..32         32..48         48..64
  *
+ * Chunks. What an exchange moves under one number is cut into chunks of chunk_bytes, the last one
+ * shorter; chunk_bytes is the same for all messages of a stage and link class and follows from the
+ * plan, so both ends cut alike, whether or not they pack. Chunks are cut without regard to pieces.
+ * All numbers of a step have n_chunks turns, as many as the largest message needs. An exchange
+ * without bytes in a turn does not happen on either side.
+ *
  * Waiting. A turn may start when all its step waits for is complete: sent, arrived and unpacked,
  * copied. A wait is for a step and all earlier ones of the same stream. A wait marked `in_slices`
  * is for their turns with smaller numbers than this turn's, so that hops of a chain overlap; all
  * other waits are for whole steps with smaller numbers. The turns of a stream start in their order.
- * What is waited for always has a smaller (number, install), on the own rank and, as both ends of a
- * message have the same number, on all: waiting cannot circle, whatever else delays a rank.
+ * In a step that uses wire memory, a turn also waits for the turn REFIT_PROGRAM_WIRE_SLOTS places
+ * before it in the step, so that a chunk is packed while one moves and the one before is unpacked.
+ * What is waited for always has a smaller (number, install, chunk), on the own rank and, as both
+ * ends of a message have the same number and chunk, on all: waiting cannot circle, whatever else
+ * delays a rank.
  *
  * Memory. Parameters are read on the source side and written on the destination side; on a rank of
  * both sides they must not share memory, except that a local copy may find its bytes in place.
- * Staging memory is one block of staging_bytes. An exchange that is not `direct` is packed into or
- * received in the staging memory at `wire`; a turn of a sliced stage uses slot number % wire_slots,
- * of wire_bytes each, and starts when the turn wire_slots numbers before is complete.
+ * Staging memory is one block of staging_bytes: landings, which are relays, assembled tensors and
+ * buckets, and wire memory. An exchange that is not `direct` is packed into or received in wire
+ * memory, slot (place of the turn in its step) % wire_slots of wire_bytes each, from `wire` on.
+ *
+ * The pool is what a rank has for wire memory at most: REFIT_PROGRAM_POOL_BYTES, or what the
+ * largest landings of any rank leave of the case's staging budget, if that is less. It is shared
+ * out evenly:
+ *
+ *   chunk_bytes(stage, link) = pool / (streams with messages * window * REFIT_PROGRAM_WIRE_SLOTS
+ *                                      * most exchanges of a rank in a turn of stage and link)
+ *
+ * rounded down to a multiple of REFIT_PROGRAM_ALIGN. If that leaves nothing for one of them, all
+ * chunks have REFIT_PROGRAM_ALIGN bytes, which is the least memory that a plan can do with.
  */
 
 #include "refit-plan.h"
@@ -51,8 +71,16 @@ G_BEGIN_DECLS
 #define REFIT_PROGRAM_ALIGN 256
 /* Batches of a lane whose relays, assembled tensors and buckets have memory at the same time. */
 #define REFIT_PROGRAM_BATCH_SLOTS 2
-/* Slices of an exchange that have memory at the same time. */
+/* Chunks of an exchange that have memory at the same time. */
 #define REFIT_PROGRAM_WIRE_SLOTS 2
+/*
+ * Wire memory of a rank, unless its case's budget leaves less. With messages on two streams, a turn
+ * then moves 64 MiB: 0.15 ms over NVLink at 450 GB/s, which still hides what it costs to submit a
+ * turn, and little enough that steps of 100 MB are packed and unpacked while they move.
+ */
+#define REFIT_PROGRAM_POOL_BYTES (G_GUINT64_CONSTANT(256) << 20)
+/* Turns of one rank. */
+#define REFIT_PROGRAM_MAX_TURNS (1u << 24)
 
 typedef enum {
     REFIT_MEMORY_SOURCE,      /* a parameter of the source views */
@@ -105,7 +133,7 @@ typedef struct {
     guint64 offset;     /* direct: bytes from the start of the parameter or staging memory */
     guint64 wire;       /* not direct: offset in staging memory */
     guint64 wire_bytes; /* of a slot, a multiple of REFIT_PROGRAM_ALIGN */
-    guint wire_slots;   /* 1, or REFIT_PROGRAM_WIRE_SLOTS in a sliced stage */
+    guint wire_slots;   /* 1 when it happens in one turn, else REFIT_PROGRAM_WIRE_SLOTS */
 } RefitExchange;
 
 typedef struct {
@@ -115,6 +143,8 @@ typedef struct {
 
 typedef struct {
     guint number, n_numbers; /* global step numbers */
+    guint n_chunks;          /* of each number */
+    guint64 chunk_bytes;     /* of an exchange; G_MAXUINT64 for local copies, which stay whole */
     guint batch, stage;
     guint stream; /* see refit_program_stream() */
     RefitLink link;
@@ -127,6 +157,7 @@ typedef struct {
 typedef struct {
     guint step;
     guint number;
+    guint chunk;
 } RefitTurn;
 
 typedef struct {
@@ -147,7 +178,10 @@ typedef struct {
 /* What the programs of all ranks share. Cost: transfers, messages and regions. */
 typedef struct _RefitProgramIndex RefitProgramIndex;
 
-/* `plan` is borrowed. REFIT_ERROR_LIMIT for more than 2^32 - 2 messages. */
+/*
+ * `plan` is borrowed. REFIT_ERROR_LIMIT for 2^31 - 1 messages or more. With a staging budget and
+ * landings, it also costs the landings of all ranks; REFIT_ERROR_OVERFLOW in those.
+ */
 RefitProgramIndex *refit_program_index_new(const RefitPlan *plan, GError **error)
     G_GNUC_WARN_UNUSED_RESULT;
 void refit_program_index_free(RefitProgramIndex *index);
@@ -157,9 +191,12 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC(RefitProgramIndex, refit_program_index_free)
  * REFIT_STEP_OPERATIONS exchanges in a turn, or a local copy follows a message of the same stage.
  */
 guint refit_program_index_slices(const RefitProgramIndex *index, guint batch, guint stage);
+/* Bytes of a chunk of a stage and link class; see above. G_MAXUINT64 for local copies. */
+guint64 refit_program_index_chunk_bytes(const RefitProgramIndex *index, guint stage,
+                                        RefitLink link);
 /*
  * Staging bytes that the program of `rank` has at most, whatever lies contiguous in its parameters.
- * REFIT_ERROR_OVERFLOW. Cost: the rank's messages and landings.
+ * REFIT_ERROR_LIMIT, REFIT_ERROR_OVERFLOW. Cost: the rank's messages and landings.
  */
 gboolean refit_program_index_staging(const RefitProgramIndex *index, guint rank, guint64 *bytes_out,
                                      GError **error) G_GNUC_WARN_UNUSED_RESULT;
@@ -168,8 +205,9 @@ gboolean refit_program_index_staging(const RefitProgramIndex *index, guint rank,
  * `source` and `destination`: views of the rank in the layouts of the plan's case, NULL for a side
  * that it is no rank of; borrowed, like the index. Errors: REFIT_ERROR_COVERAGE when the rank is to
  * send what none of its views or arrivals has, or receives what no view takes;
- * REFIT_ERROR_INFEASIBLE when staging memory exceeds the budget of the case;
- * REFIT_ERROR_LIMIT, REFIT_ERROR_OVERFLOW. Cost: the rank's part of the plan.
+ * REFIT_ERROR_INFEASIBLE when landings and wire memory exceed the budget of the case, though chunks
+ * are as small as they can be; REFIT_ERROR_LIMIT for more than REFIT_PROGRAM_MAX_TURNS turns;
+ * REFIT_ERROR_OVERFLOW. Cost: the rank's part of the plan.
  */
 RefitProgram *refit_program_new(const RefitProgramIndex *index, guint rank,
                                 const RefitRankViews *source, const RefitRankViews *destination,
@@ -180,15 +218,16 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC(RefitProgram, refit_program_free)
 /*
  * Proves of one program, independently of how it was made: turns are in order; every wait is
  * backward; in a turn there is at most one exchange per peer and direction, and no more than
- * REFIT_STEP_OPERATIONS; pieces fill their messages without gaps, copies fill their pieces; bytes
+ * REFIT_STEP_OPERATIONS; steps have turns for all their chunks, and exchanges slots for them;
+ * pieces fill their messages without gaps, copies fill their pieces; bytes
  * equal the plan's accounts; memory lies inside parameters and staging memory; steps that use the
  * same staging memory for different things wait for each other; steps that send what arrived wait
  * for its arrival. REFIT_ERROR_COVERAGE naming rank, step and what is wrong.
  */
 gboolean refit_program_check(const RefitProgram *program, GError **error) G_GNUC_WARN_UNUSED_RESULT;
 /*
- * Proves that every message has both ends, with the same numbers, bytes and pieces. `programs`: of
- * all ranks of the plan, by rank; NULL for ranks without a part in it.
+ * Proves that every message has both ends, with the same numbers, chunks, bytes and pieces.
+ * `programs`: of all ranks of the plan, by rank; NULL for ranks without a part in it.
  */
 gboolean refit_programs_check(const RefitProgram *const *programs, guint n, GError **error)
     G_GNUC_WARN_UNUSED_RESULT;
@@ -198,16 +237,24 @@ guint refit_program_stream(const RefitPlan *plan, guint stage, guint batch, Refi
 
 /* Where slice `slice` of `slices` begins: a multiple of 16 bytes, or the end. slice <= slices. */
 guint64 refit_program_cut(guint64 bytes, guint slices, guint slice);
-/* The part [*from_out, *to_out) of a piece that moves in the turn with `number`; may be empty. */
+/* The part [*from_out, *to_out) of a piece that moves under `number`; may be empty. */
 void refit_program_slice(const RefitProgramPiece *piece, guint number, guint64 *from_out,
                          guint64 *to_out);
-/* Bytes of the message in the turn with `number`; 0: the exchange does not happen. */
+/* Place of a turn among those of its step, from 0. */
+guint refit_program_turn_place(const RefitProgram *program, const RefitTurn *turn);
+/* Bytes that an exchange moves in a turn of its step; 0: it does not happen. */
 guint64 refit_program_exchange_bytes(const RefitProgram *program, const RefitExchange *exchange,
-                                     guint number);
+                                     const RefitTurn *turn);
+/*
+ * Where these bytes lie: of a direct exchange, from the start of its parameter or of staging
+ * memory; else of their slot, from the start of staging memory.
+ */
+guint64 refit_program_exchange_offset(const RefitProgram *program, const RefitExchange *exchange,
+                                      const RefitTurn *turn);
 
 /*
  * Bytes that are contiguous on both sides. Offsets count from the start of the parameter or of
- * staging memory; on the side of the message, from the start of the message in this turn.
+ * staging memory; on the side of the message, from the start of what moves in this turn.
  */
 typedef struct {
     guint8 from_memory, to_memory; /* RefitMemory */
@@ -216,11 +263,11 @@ typedef struct {
 } RefitByteRun;
 
 /*
- * Appends to `runs` (of RefitByteRun) what packs, unpacks or copies the bytes of an exchange in the
- * turn with `number`, in the order of pieces and copies, neighbours joined. Cost: the runs of all
- * its pieces.
+ * Appends to `runs` (of RefitByteRun) what packs, unpacks or copies the bytes of an exchange in a
+ * turn of its step, in the order of pieces and copies, neighbours joined. Cost: its pieces, and the
+ * runs of the rows that move.
  */
 void refit_program_append_runs(const RefitProgram *program, const RefitExchange *exchange,
-                               guint number, GArray *runs);
+                               const RefitTurn *turn, GArray *runs);
 
 G_END_DECLS

@@ -18,6 +18,17 @@ foreach(name test-m2n-abi test-m2n-calls)
   refit_add_standin_test(${name} SOURCES m2n-tensor.c ${PROJECT_SOURCE_DIR}/tests/unit/tsan-glib.c)
   target_link_libraries(${name} PRIVATE refit-standin-m2n)
 endforeach()
+target_sources(test-m2n-abi PRIVATE ${PROJECT_SOURCE_DIR}/tests/unit/m2n-rows.c)
+target_include_directories(test-m2n-abi PRIVATE ${PROJECT_SOURCE_DIR}/tests/unit)
+
+# Plans that would never end, in both; see damage-plan.c.
+list(TRANSFORM REFIT_API PREPEND ${PROJECT_SOURCE_DIR}/gpu/ OUTPUT_VARIABLE api)
+refit_add_standin_test(test-damaged-plans SOURCES damage-plan.c m2n-tensor.c ${api}
+                       ${PROJECT_SOURCE_DIR}/tests/unit/tsan-glib.c)
+target_compile_definitions(test-damaged-plans PRIVATE REFIT_API_LIBRARY_VERSION="test" REFIT_GPU_PLUGIN="none"
+                                                      REFIT_API_DATA_DIR="none")
+target_link_libraries(test-damaged-plans PRIVATE refit-standin-m2n refit-launch ${CMAKE_DL_LIBS})
+target_link_options(test-damaged-plans PRIVATE -Wl,--wrap=refit_plan_new)
 
 # The installed libraries, as other projects use them.
 set(package ${CMAKE_CURRENT_SOURCE_DIR}/package)

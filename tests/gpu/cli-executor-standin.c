@@ -2,8 +2,8 @@
  * The executor of the program `refit-standin`: that of the project, on the CPU stand-in of the CUDA
  * runtime and NCCL. For tests only; whatever it prints says so. REFIT_STANDIN_RANKS=threads makes
  * ranks of --ranks threads instead of processes. REFIT_STANDIN_SPOIL=byte makes every download
- * return a wrong first byte, =count adds one to the bytes that each run has counted: the program
- * must notice both.
+ * return a wrong first byte, =count adds one to the bytes that each run has counted, =plan spoils
+ * plans (see damage-plan.c): the program must notice all.
  */
 
 #include "cli-executor.h"
@@ -46,7 +46,7 @@ static const RefitGpu *load(guint *n_devices_out, GError **error) {
 
     if (!refit_gpu.probe(n_devices_out, error))
         return NULL;
-    return spoil != NULL ? spoiled(spoil) : &refit_gpu;
+    return spoil != NULL && !g_str_equal(spoil, "plan") ? spoiled(spoil) : &refit_gpu;
 }
 
 static gboolean wants_threads(void) {

@@ -35,15 +35,32 @@ set_target_properties(refit-standin-plugin PROPERTIES PREFIX "" OUTPUT_NAME refi
 
 # The programs of plans, as in the tests of the core.
 set(unit ${PROJECT_SOURCE_DIR}/tests/unit)
-set(runs executor-run.c ${unit}/program-run.c ${unit}/random-case.c)
+set(runs executor-meet.c executor-run.c fault-runs.c ${unit}/program-run.c ${unit}/random-case.c)
 
 function(refit_add_executor_test name)
-  refit_add_standin_test(${name} SOURCES ${runs})
+  refit_add_standin_test(${name} SOURCES ${runs} ${ARGN})
   target_link_libraries(${name} PRIVATE refit-standin-executor refit-test-helpers)
 endfunction()
 
 refit_add_executor_test(test-executor)
 refit_add_executor_test(test-executor-faults)
 refit_add_executor_test(test-executor-mutants)
+refit_add_executor_test(test-executor-shipped)
+refit_add_executor_test(test-executor-stages)
+refit_add_standin_test(test-executor-agree)
+target_link_libraries(test-executor-agree PRIVATE refit-standin-executor)
 refit_add_standin_test(test-executor-calls)
 target_link_libraries(test-executor-calls PRIVATE refit-standin-executor)
+refit_add_executor_test(test-executor-matrix ${unit}/m2n-rows.c)
+
+# Reports, as case-runner reads them.
+get_target_property(reports case-runner SOURCES)
+list(FILTER reports INCLUDE REGEX "^report-")
+list(TRANSFORM reports PREPEND ${PROJECT_SOURCE_DIR}/validation/)
+add_library(refit-test-reports STATIC EXCLUDE_FROM_ALL ${reports})
+target_include_directories(refit-test-reports PUBLIC ${PROJECT_SOURCE_DIR}/validation)
+target_link_libraries(refit-test-reports PUBLIC refit-model PkgConfig::JANSSON m)
+foreach(name test-executor-checks test-executor-reports)
+  refit_add_executor_test(${name} report-files.c)
+  target_link_libraries(${name} PRIVATE refit-test-reports)
+endforeach()

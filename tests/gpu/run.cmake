@@ -1,5 +1,6 @@
 # `refit run` on the stand-in: the program of this build with another executor. Never installed.
-add_executable(refit-run-standin cli-executor-standin.c ${unit}/tsan-glib.c)
+add_executable(refit-run-standin cli-executor-standin.c damage-plan.c ${unit}/tsan-glib.c)
+target_link_options(refit-run-standin PRIVATE -Wl,--wrap=refit_plan_new)
 target_link_libraries(refit-run-standin PRIVATE refit-cli refit-standin-executor)
 set_target_properties(refit-run-standin PROPERTIES OUTPUT_NAME refit-standin LINKER_LANGUAGE CXX
                                                    RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
@@ -32,8 +33,9 @@ refit_add_run_test(many PROCESSES ${cases}/many.yaml --ranks 64)
 refit_add_run_test(many THREADS ${cases}/many.yaml --ranks 64)
 
 # What can go wrong, and under launchers: see run-cases.
-foreach(case IN ITEMS text counts byte-wrong count-wrong memory-copy killed refused stalled silent launched launched-without-token
-                      launched-world-differs plan-differs no-driver too-few-gpus threads-agree)
+foreach(case IN ITEMS text counts byte-wrong count-wrong memory-copy child-signals-ignored descriptors
+                      few-descriptors killed refused stalled silent launched launched-without-token
+                      launched-world-differs plan-differs plan-damaged no-driver too-few-gpus threads-agree)
   add_test(NAME standin:run/${case}
            COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/run-cases $<TARGET_FILE:refit-run-standin> ${case})
   set_tests_properties(standin:run/${case} PROPERTIES LABELS gpu-standin TIMEOUT 300 ENVIRONMENT

@@ -34,34 +34,38 @@ void check_failed(const char *file, int line, const char *what) {
 
 /* ---- children ---- */
 
-static char *read_to_end(int file) {
+struct Child {
+    pid_t pid;
+    int said; /* a file of its stderr: it never waits for a reader */
+};
+
+static char *read_from_start(int file) {
     GString *text = g_string_new(NULL);
     char bytes[4096];
-    for (;;) {
-        const gssize n = read(file, bytes, sizeof bytes);
-        if (n <= 0) {
-            return g_string_free(text, FALSE);
-        }
+    gssize n;
+    g_assert_cmpint(lseek(file, 0, SEEK_SET), ==, 0);
+    while ((n = read(file, bytes, sizeof bytes)) > 0) {
         g_string_append_len(text, bytes, n);
     }
+    return g_string_free(text, FALSE);
 }
 
 static int status_of(int status) {
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-void child_expect(void (*body)(void), const char *const *environment, int code, const char *text) {
-    int ends[2];
-    int status;
+Child *child_start(void (*body)(void), const char *const *environment) {
+    Child *child = g_new0(Child, 1);
 
-    g_assert_cmpint(pipe(ends), ==, 0);
+    child->said = memfd_create("stderr of a child", MFD_CLOEXEC);
+    g_assert_cmpint(child->said, >=, 0);
     fflush(stdout);
-    const pid_t child = fork();
-    g_assert_cmpint(child, >=, 0);
-    if (child == 0) {
-        dup2(ends[1], STDERR_FILENO);
-        close(ends[0]);
-        close(ends[1]);
+    child->pid = fork();
+    g_assert_cmpint(child->pid, >=, 0);
+    if (child->pid == 0) {
+        dup2(child->said, STDERR_FILENO);
+        close(child->said);
+        g_free(child);
         for (guint i = 0; environment != NULL && environment[i] != NULL; i++) {
             g_auto(GStrv) parts = g_strsplit(environment[i], "=", 2);
             g_setenv(parts[0], parts[1], TRUE);
@@ -69,13 +73,25 @@ void child_expect(void (*body)(void), const char *const *environment, int code, 
         body();
         exit(0);
     }
-    close(ends[1]);
-    g_autofree char *error_text = read_to_end(ends[0]);
-    close(ends[0]);
-    g_assert_cmpint(waitpid(child, &status, 0), ==, child);
-    if (status_of(status) != code || (text != NULL && strstr(error_text, text) == NULL)) {
-        g_test_message("child ended with %d, not %d, and said:\n%s", status_of(status), code,
-                       error_text);
+    return child;
+}
+
+char *child_end(Child *child, int *code_out) {
+    int status;
+
+    g_assert_cmpint(waitpid(child->pid, &status, 0), ==, child->pid);
+    *code_out = status_of(status);
+    char *said = read_from_start(child->said);
+    close(child->said);
+    g_free(child);
+    return said;
+}
+
+void child_expect(void (*body)(void), const char *const *environment, int code, const char *text) {
+    int ended;
+    g_autofree char *said = child_end(child_start(body, environment), &ended);
+    if (ended != code || (text != NULL && strstr(said, text) == NULL)) {
+        g_test_message("child ended with %d, not %d, and said:\n%s", ended, code, said);
         g_test_fail();
     }
 }

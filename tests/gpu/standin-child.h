@@ -22,6 +22,12 @@ G_BEGIN_DECLS
  */
 void child_expect(void (*body)(void), const char *const *environment, int code, const char *text);
 
+/* The same in two steps, for children that run side by side. */
+typedef struct Child Child;
+Child *child_start(void (*body)(void), const char *const *environment);
+/* What it said on stderr, when it has ended; caller frees the text. Frees `child`. */
+char *child_end(Child *child, int *code_out);
+
 /* child_expect of an orderly end. */
 void child_passes(void (*body)(void), const char *const *environment);
 

@@ -33,6 +33,7 @@ typedef struct {
     guint rank, port, runs; /* port 0: by the function below */
     double timeout_s;
     RefitJob *job;
+    const char *executor;
     void (*body)(RefitEndpoint *endpoint, guint rank);
     RefitStatus status;
     char message[1024]; /* of the call that failed */
@@ -114,7 +115,7 @@ static void *run_member(void *data) {
         config.token = "a token of this test";
     }
     config.timeout_s = self->timeout_s;
-    config.executor = REFIT_TEST_EXECUTOR;
+    config.executor = self->executor;
     status = refit_endpoint_open(self->job, &config, &endpoint);
     keep(self, status, refit_endpoint_message(endpoint));
     if (status == REFIT_OK) {
@@ -125,9 +126,10 @@ static void *run_member(void *data) {
     return NULL;
 }
 
-/* `other`: the job of rank 1; NULL: the same. */
-static void run_ranks(RefitJob *job, RefitJob *other, guint n_ranks, guint port, double timeout_s,
-                      void (*body)(RefitEndpoint *endpoint, guint rank), Member *members) {
+/* `other`: the job of rank 1; NULL: the same. `executor`: of rank 2; NULL: the same. */
+static void run_ranks_apart(RefitJob *job, RefitJob *other, const char *executor, guint n_ranks,
+                            guint port, double timeout_s,
+                            void (*body)(RefitEndpoint *endpoint, guint rank), Member *members) {
     g_autofree Meeting *meeting = g_new0(Meeting, 1);
     pthread_t threads[MAX_RANKS];
 
@@ -136,16 +138,23 @@ static void run_ranks(RefitJob *job, RefitJob *other, guint n_ranks, guint port,
     pthread_mutex_init(&meeting->lock, NULL);
     pthread_cond_init(&meeting->changed, NULL);
     for (guint r = 0; r < n_ranks; r++) {
-        members[r] = (Member){.meeting = meeting,
-                              .rank = r,
-                              .port = port,
-                              .timeout_s = timeout_s,
-                              .job = r == 1 && other != NULL ? other : job,
-                              .body = body};
+        members[r] =
+            (Member){.meeting = meeting,
+                     .rank = r,
+                     .port = port,
+                     .timeout_s = timeout_s,
+                     .job = r == 1 && other != NULL ? other : job,
+                     .executor = r == 2 && executor != NULL ? executor : REFIT_TEST_EXECUTOR,
+                     .body = body};
         g_assert_cmpint(pthread_create(&threads[r], NULL, run_member, &members[r]), ==, 0);
     }
     for (guint r = 0; r < n_ranks; r++)
         pthread_join(threads[r], NULL);
+}
+
+static void run_ranks(RefitJob *job, RefitJob *other, guint n_ranks, guint port, double timeout_s,
+                      void (*body)(RefitEndpoint *endpoint, guint rank), Member *members) {
+    run_ranks_apart(job, other, NULL, n_ranks, port, timeout_s, body, members);
 }
 
 static void run_well(RefitJob *job, guint n_ranks, guint port,
@@ -434,6 +443,27 @@ static void test_other_plan(void) {
     refit_job_free(other);
 }
 
+static void be_missed(RefitEndpoint *endpoint, guint rank) {
+    (void)endpoint;
+    g_error("rank %u is open", rank);
+}
+
+/* No rank waits for one that cannot come, however they meet. */
+static void test_no_executor(void) {
+    const guint ports[] = {0, free_port()};
+    Member members[MAX_RANKS];
+    RefitJob *job = new_job(FALSE, NULL);
+
+    for (guint i = 0; i < G_N_ELEMENTS(ports); i++) {
+        run_ranks_apart(job, NULL, "/no/such/executor.so", 8, ports[i], 100, be_missed, members);
+        for (guint r = 0; r < 8; r++) {
+            g_assert_cmpint(members[r].status, ==, REFIT_STATUS_NOT_SUPPORTED);
+            g_assert_true(g_str_has_prefix(members[r].message, "rank 2: /no/such/executor.so: "));
+        }
+    }
+    refit_job_free(job);
+}
+
 static void abort_run(RefitEndpoint *endpoint, guint rank) {
     RefitParameterInfo info = REFIT_PARAMETER_INFO_INIT;
     void *source = bind_side(endpoint, REFIT_SOURCE, &info);
@@ -468,6 +498,7 @@ int main(int argc, char **argv) {
     g_test_add_func("/api-run/calls-out-of-order-are-refused", test_out_of_order);
     g_test_add_func("/api-run/a-rank-that-stays-away-is-named", test_absent);
     g_test_add_func("/api-run/a-rank-with-another-plan-is-named", test_other_plan);
+    g_test_add_func("/api-run/a-rank-without-an-executor-is-named", test_no_executor);
     g_test_add_func("/api-run/an-abort-ends-the-run-on-all-ranks", test_abort);
     return g_test_run();
 }

@@ -453,7 +453,7 @@ static void test_endpoint_mistakes(void) {
     g_assert_cmpint(refit_endpoint_open(job, &config, &endpoint), ==, REFIT_STATUS_INVALID);
     g_assert_nonnull(strstr(refit_endpoint_message(endpoint), "token"));
     refit_endpoint_close(endpoint);
-    g_assert_cmpint(calls, ==, 0);
+    g_assert_cmpint(calls, ==, 1); /* the others were to be told */
     refit_endpoint_close(NULL);
     refit_job_free(job);
     refit_job_free(NULL);

@@ -10,6 +10,7 @@
 static struct {
     ExecutorRun run;
     const char *name; /* of the case */
+    const char *strategy;
 } scene;
 
 static void body(void) {
@@ -17,7 +18,7 @@ static void body(void) {
     g_autoptr(RefitCase) refit_case = refit_case_load(input_store(), scene.name, NULL, &error);
     g_assert_no_error(error);
     g_autoptr(RefitProblem) problem = plan_case_problem(refit_case);
-    const RefitStrategy *strategy = refit_strategy_find("refit", &error);
+    const RefitStrategy *strategy = refit_strategy_find(scene.strategy, &error);
     g_assert_no_error(error);
     g_autoptr(RefitPlan) plan = refit_plan_new(problem, strategy, &error);
     g_assert_no_error(error);
@@ -26,9 +27,10 @@ static void body(void) {
     executor_run(set, &scene.run);
 }
 
-/* The last three of these eight ranks have nothing to do. */
+/* The last three of these eight ranks have nothing to do; the first four use NVLink. */
 static void test_lone_rank(void) {
     scene.name = REFIT_TEST_SOURCE_DIR "/data/run/idle.yaml";
+    scene.strategy = "gather-broadcast";
     scene.run = (ExecutorRun){.n_runs = 1, .timeout_s = 60, .lone = 1 + 7};
     child_passes(body, (const char *const[]){"REFIT_STANDIN_DEVICES=64", NULL});
 }
@@ -36,6 +38,7 @@ static void test_lone_rank(void) {
 /* Nobody but NCCL notices that the rank is gone. Those who wait longer are found stuck. */
 static void test_lost_connection(void) {
     scene.name = "tiny";
+    scene.strategy = "refit";
     scene.run = (ExecutorRun){.as = RANKS_AS_PROCESSES,
                               .n_runs = 1,
                               .timeout_s = 60,

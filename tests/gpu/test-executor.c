@@ -1,7 +1,8 @@
 /*
  * The executor on the CPU stand-in of CUDA and NCCL: the shipped tiny case and random cases with
- * every strategy, ranks as threads and as processes, several runs, runs on the caller's stream;
- * bytes of parameters and padding, bytes per link class, versions; the stand-in's hostile modes.
+ * every strategy, ranks as threads and as processes, several runs, runs on the caller's stream, as
+ * little staging memory as there can be; bytes of parameters and padding, bytes per link class,
+ * versions; the stand-in's hostile modes.
  */
 
 #include "executor-run.h"
@@ -10,11 +11,12 @@
 static struct {
     ExecutorRun run;
     guint seed;
+    guint times; /* the least staging memory, so many times, is the budget; 0: there is none */
 } scene;
 
 static const char *const calm[] = {"REFIT_STANDIN_DEVICES=64", NULL};
 
-static void run_case(const RefitCase *refit_case) {
+static void run_case(RefitCase *refit_case) {
     g_autoptr(RefitProblem) problem = plan_case_problem(refit_case);
 
     for (guint i = 0; refit_strategies()[i] != NULL; i++) {
@@ -24,6 +26,9 @@ static void run_case(const RefitCase *refit_case) {
         if (g_error_matches(error, REFIT_ERROR, REFIT_ERROR_INFEASIBLE))
             continue;
         g_assert_no_error(error);
+        if (scene.times > 0)
+            refit_case->budget_staging_bytes =
+                MAX(scene.times * program_least_staging(refit_case, plan), 1);
         g_autoptr(ProgramSet) set = program_set_new(plan);
         executor_run(set, &scene.run);
     }
@@ -59,6 +64,13 @@ static void test_processes(void) {
     run_tiny(&(const ExecutorRun){.as = RANKS_AS_PROCESSES, .n_runs = 2}, calm);
 }
 
+static void test_chunks(void) {
+    scene.times = 2;
+    run_tiny(&(const ExecutorRun){.as = RANKS_AS_THREADS, .n_runs = 2}, calm);
+    run_tiny(&(const ExecutorRun){.as = RANKS_AS_PROCESSES, .n_runs = 1}, calm);
+    scene.times = 0;
+}
+
 static void test_untimed(void) {
     run_tiny(&(const ExecutorRun){.n_runs = 2, .untimed = TRUE}, calm);
 }
@@ -88,6 +100,13 @@ static void test_random_processes(void) {
     run_random(RANKS_AS_PROCESSES, 2, calm);
 }
 
+static void test_random_chunks(void) {
+    scene.times = 1;
+    run_random(RANKS_AS_THREADS, 2, calm);
+    run_random(RANKS_AS_PROCESSES, 1, calm);
+    scene.times = 0;
+}
+
 /* ---- hostile modes ---- */
 
 static void run_hostile(const char *mode) {
@@ -95,6 +114,9 @@ static void run_hostile(const char *mode) {
 
     run_tiny(&(const ExecutorRun){.n_runs = 1}, environment);
     run_random(RANKS_AS_THREADS, 1, environment);
+    scene.times = 1;
+    run_random(RANKS_AS_THREADS, 1, environment);
+    scene.times = 0;
 }
 
 static void test_eager(void) {
@@ -133,10 +155,12 @@ int main(int argc, char **argv) {
     g_test_init(&argc, &argv, NULL);
     g_test_add_func("/executor/tiny-case-with-ranks-as-threads", test_threads);
     g_test_add_func("/executor/tiny-case-with-ranks-as-processes", test_processes);
+    g_test_add_func("/executor/messages-move-in-chunks", test_chunks);
     g_test_add_func("/executor/runs-without-times", test_untimed);
     g_test_add_func("/executor/runs-in-the-order-of-the-callers-stream", test_stream);
     g_test_add_func("/executor/random-cases-with-ranks-as-threads", test_random_threads);
     g_test_add_func("/executor/random-cases-with-ranks-as-processes", test_random_processes);
+    g_test_add_func("/executor/random-cases-in-little-memory", test_random_chunks);
     g_test_add_func("/executor/sends-end-early", test_eager);
     g_test_add_func("/executor/a-device-runs-one-group-at-a-time", test_serial);
     g_test_add_func("/executor/groups-are-cut", test_cut_groups);

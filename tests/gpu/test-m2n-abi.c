@@ -6,11 +6,12 @@
  * are shortened where that keeps the cuts, to keep the suite fast.
  */
 
+#include "m2n-rows.h"
 #include "m2n-tensor.h"
 
 #include <string.h>
 
-enum { N_COLUMNS = 14, MAX_ELEMENTS = 12000, MAX_RANKS = 256 };
+enum { MAX_ELEMENTS = 12000, MAX_RANKS = 256 };
 
 typedef struct {
     guint number, world;
@@ -29,27 +30,17 @@ static struct {
 
 /* ---- the table ---- */
 
-static guint read_uint(const char *text) {
-    guint64 number;
+static TensorSide side_of(const M2nSide *side) {
+    TensorSide result = {.first = (int)side->first, .n_axes = NCCL_RESHARD_MAX_MESH_DIMS};
 
-    g_assert_true(g_ascii_string_to_unsigned(text, 10, 0, G_MAXUINT32, &number, NULL));
-    return (guint)number;
-}
-
-static void read_side(char **columns, TensorSide *side) {
-    g_auto(GStrv) ranks = g_strsplit(columns[0], "-", -1);
-    g_auto(GStrv) sizes = g_strsplit(columns[1], "x", -1);
-    g_auto(GStrv) places = g_strsplit(columns[2], ",", -1);
-
-    side->first = (int)read_uint(ranks[0]);
-    for (; sizes[side->n_axes] != NULL; side->n_axes++) {
-        const char *place = places[side->n_axes];
-        side->axes[side->n_axes] = (int)read_uint(sizes[side->n_axes]);
-        side->places[side->n_axes] = place[0] == 'R'
-                                         ? NCCL_RESHARD_REPLICATE
-                                         : NCCL_RESHARD_SHARD((int)read_uint(place + 1));
+    g_assert_cmpuint(G_N_ELEMENTS(side->sizes), ==, NCCL_RESHARD_MAX_MESH_DIMS);
+    for (guint axis = 0; axis < G_N_ELEMENTS(side->sizes); axis++) {
+        result.axes[axis] = (int)side->sizes[axis];
+        result.places[axis] = side->shard_dims[axis] < REFIT_MAX_DIMS
+                                  ? NCCL_RESHARD_SHARD((int)side->shard_dims[axis])
+                                  : NCCL_RESHARD_REPLICATE;
     }
-    g_assert_cmpint(side->n_axes, ==, NCCL_RESHARD_MAX_MESH_DIMS);
+    return result;
 }
 
 static size_t n_cuts(const TensorSide *side, int dim) {
@@ -87,44 +78,37 @@ static void shorten(Tensor *tensor) {
     }
 }
 
-static void read_case(const char *line) {
+static void add_case(const M2nRow *row) {
     static const ncclDataType_t dtypes[] = {[1] = ncclUint8, [2] = ncclBfloat16, [4] = ncclFloat32};
-    g_auto(GStrv) columns = g_strsplit(line, "\t", -1);
-    Case row = {0};
+    Case added = {.number = row->number,
+                  .world = row->world,
+                  .must_work = row->must_work,
+                  .tensor = {.n_dims = (int)row->n_dims,
+                             .element = row->element_bytes,
+                             .dtype = dtypes[row->element_bytes],
+                             .salt = row->number,
+                             .source = side_of(&row->source),
+                             .destination = side_of(&row->destination)}};
 
-    g_assert_cmpuint(g_strv_length(columns), ==, N_COLUMNS);
-    g_auto(GStrv) shape = g_strsplit(columns[3], "x", -1);
-    row.number = read_uint(columns[0]);
-    row.world = read_uint(columns[4]);
-    row.must_work = g_str_equal(columns[13], "ok");
-    row.tensor.element = read_uint(columns[2]);
-    row.tensor.dtype = dtypes[row.tensor.element];
-    row.tensor.salt = row.number;
-    for (; shape[row.tensor.n_dims] != NULL; row.tensor.n_dims++)
-        row.tensor.shape[row.tensor.n_dims] = read_uint(shape[row.tensor.n_dims]);
-    read_side(columns + 5, &row.tensor.source);
-    read_side(columns + 9, &row.tensor.destination);
+    for (guint dim = 0; dim < row->n_dims; dim++)
+        added.tensor.shape[dim] = row->shape[dim];
     for (guint i = 0; i < cases->len; i++) {
         Case *known = &g_array_index(cases, Case, i);
-        if (known->number == row.number) {
-            if (row.world < known->world)
-                *known = row;
+        if (known->number == added.number) {
+            if (added.world < known->world)
+                *known = added;
             return;
         }
     }
-    g_array_append_val(cases, row);
+    g_array_append_val(cases, added);
 }
 
 static void read_cases(void) {
-    g_autofree char *text = NULL;
+    g_autoptr(GArray) rows = m2n_rows_read();
 
     cases = g_array_new(FALSE, FALSE, sizeof(Case));
-    g_assert_true(
-        g_file_get_contents(REFIT_TEST_SOURCE_DIR "/data/m2n-cases.tsv", &text, NULL, NULL));
-    g_auto(GStrv) lines = g_strsplit(text, "\n", -1);
-    for (guint i = 0; lines[i] != NULL; i++)
-        if (g_ascii_isdigit(lines[i][0]))
-            read_case(lines[i]);
+    for (guint i = 0; i < rows->len; i++)
+        add_case(&g_array_index(rows, M2nRow, i));
     for (guint i = 0; i < cases->len; i++)
         shorten(&g_array_index(cases, Case, i).tensor);
 }

@@ -1,24 +1,22 @@
 /*
  * Strided copies: how regions become descriptors (merged dims, contiguous ones, widths, parts of
  * what is too much for one), and thousands of random n-dimensional slices through the kernels on
- * the CPU stand-in: pack equals an element-by-element reference, unpack is its inverse, a strided
- * copy equals both in turn, and nothing else is touched. Host-side limits are checked without any
- * memory behind them.
+ * the CPU stand-in, by the checks that a GPU is given, too. Host-side limits are checked without
+ * any memory behind them.
  */
 
+#include "pack-check.h"
 #include "refit-error.h"
 #include "refit-pack.h"
 #include "refit-strided.h"
 #include "standin-child.h"
-
-#include <string.h>
 
 #if defined(__SANITIZE_THREAD__)
 enum { N_SLICES = 100 }; /* there for the stand-in's sake */
 #else
 enum { N_SLICES = 1000 };
 #endif
-enum { MAX_DIMS = 7, MAX_BYTES = 100000 };
+enum { MAX_BYTES = 100000 };
 
 /* ---- descriptors ---- */
 
@@ -172,203 +170,36 @@ static void test_division(void) {
 
 /* ---- random slices ---- */
 
-typedef struct {
-    guint n_dims;
-    guint64 element_bytes;
-    guint64 extents[MAX_DIMS];
-    gint64 strides[MAX_DIMS];
-    guint64 n_elements;
-    guint64 begin; /* byte of the first element */
-    guint64 total; /* bytes of the array */
-} Slice;
-
-static guint32 below(guint32 n) {
-    return (guint32)g_random_int_range(0, (gint32)n);
-}
-
-/* A slice of `extents` elements of a random larger array. */
-static void place_slice(Slice *slice) {
-    guint64 step = slice->element_bytes;
-    slice->begin = 0;
-    for (guint i = slice->n_dims; i-- > 0;) {
-        const guint64 before = below(3) == 0 ? below(9) : 0;
-        const guint64 after = below(3) == 0 ? below(9) : 0;
-        slice->strides[i] = (gint64)step;
-        slice->begin += before * step;
-        step *= before + slice->extents[i] + after;
-    }
-    slice->total = step;
-}
-
-static Slice random_slice(void) {
-    static const guint64 element_bytes[] = {1, 2, 2, 4, 8};
-    Slice slice = {.n_dims = 1 + below(MAX_DIMS), .element_bytes = element_bytes[below(5)]};
-    do {
-        slice.n_elements = 1;
-        for (guint i = 0; i < slice.n_dims; i++) {
-            const gboolean last = i + 1 == slice.n_dims;
-            slice.extents[i] = 1 + below(last ? 300 : 6);
-            if (last && slice.extents[i] > 16 && below(2) == 0) {
-                slice.extents[i] = slice.extents[i] / 8 * 8;
-            }
-            slice.n_elements *= slice.extents[i];
-        }
-        place_slice(&slice);
-    } while (slice.total > (below(20) == 0 ? MAX_BYTES : MAX_BYTES / 20));
-    return slice;
-}
-
-/* Byte offsets in the array of the elements of the slice, in row-major order. */
-static guint64 *element_places(const Slice *slice) {
-    guint64 *places = g_new(guint64, slice->n_elements);
-    for (guint64 i = 0; i < slice->n_elements; i++) {
-        guint64 rest = i;
-        places[i] = slice->begin;
-        for (guint k = slice->n_dims; k-- > 0;) {
-            places[i] += rest % slice->extents[k] * (guint64)slice->strides[k];
-            rest /= slice->extents[k];
-        }
-    }
-    return places;
-}
-
-static char *upload(const void *bytes, gsize size) {
-    char *address;
-    CUDA(cudaMalloc((void **)&address, size));
-    CUDA(cudaMemcpy(address, bytes, size, cudaMemcpyHostToDevice));
-    return address;
-}
-
-static void check_memory(cudaStream_t stream, const char *address, const char *expected,
-                         gsize size) {
-    g_autofree char *bytes = g_malloc(size);
-    CUDA(cudaStreamSynchronize(stream));
-    CUDA(cudaMemcpy(bytes, address, size, cudaMemcpyDeviceToHost));
-    CHECK(memcmp(bytes, expected, size) == 0);
-}
-
-static char *random_bytes(gsize size) {
-    char *bytes = g_malloc(size);
-    guint32 state = g_random_int() | 1;
-    for (gsize i = 0; i < size; i++) {
-        state = state * 1664525 + 1013904223;
-        bytes[i] = (char)(state >> 24);
-    }
-    return bytes;
-}
-
-static void add_slice(RefitStridedTable *table, const Slice *slice, const char *array,
-                      guint64 offset) {
-    const RefitStridedShape shape = {slice->n_dims, slice->extents, slice->element_bytes};
-    const RefitStridedPlace place = {(guintptr)array + slice->begin, slice->strides};
-    CHECK(refit_strided_table_add_packed(table, &shape, &place, offset, NULL));
-}
-
-static RefitStridedCopy *upload_table(const RefitStridedTable *table) {
-    guint n;
-    const RefitStridedCopy *copies = refit_strided_table_get(table, &n);
-    return (RefitStridedCopy *)(void *)upload(copies, n * sizeof *copies);
-}
-
-/* Packs `n` slices into one buffer in one launch, unpacks them into other arrays, all compared. */
-static void check_slices(cudaStream_t stream, guint n) {
-    g_autoptr(RefitStridedTable) table = refit_strided_table_new();
-    Slice slices[4];
-    char *arrays[4], *others[4];
-    char *host[4], *host_other[4];
-    guint64 offsets[4], end = 0;
-    RefitStridedSpan pack, unpack;
-
-    for (guint i = 0; i < n; i++) {
-        slices[i] = random_slice();
-        offsets[i] = end + (below(2) == 0 ? 0 : slices[i].element_bytes * below(4));
-        end = offsets[i] + slices[i].n_elements * slices[i].element_bytes;
-        host[i] = random_bytes(slices[i].total);
-        host_other[i] = random_bytes(slices[i].total);
-        arrays[i] = upload(host[i], slices[i].total);
-        others[i] = upload(host_other[i], slices[i].total);
-    }
-    g_autofree char *packed_host = random_bytes(end);
-    char *packed = upload(packed_host, end);
-    refit_strided_table_begin(table);
-    for (guint i = 0; i < n; i++) {
-        add_slice(table, &slices[i], arrays[i], offsets[i]);
-    }
-    pack = refit_strided_table_end(table);
-    refit_strided_table_begin(table);
-    for (guint i = 0; i < n; i++) {
-        add_slice(table, &slices[i], others[i], offsets[i]);
-    }
-    unpack = refit_strided_table_end(table);
-    RefitStridedCopy *copies = upload_table(table);
-    CUDA(refit_pack_launch(copies, &pack, packed, 1 + below(5), stream));
-    CUDA(refit_unpack_launch(copies, &unpack, packed, 1 + below(5), stream));
-    for (guint i = 0; i < n; i++) {
-        g_autofree guint64 *places = element_places(&slices[i]);
-        const guint64 size = slices[i].element_bytes;
-        for (guint64 k = 0; k < slices[i].n_elements; k++) {
-            memcpy(packed_host + offsets[i] + k * size, host[i] + places[k], size);
-            memcpy(host_other[i] + places[k], host[i] + places[k], size);
-        }
-        check_memory(stream, arrays[i], host[i], slices[i].total);
-        check_memory(stream, others[i], host_other[i], slices[i].total);
-        CUDA(cudaFree(arrays[i]));
-        CUDA(cudaFree(others[i]));
-        g_free(host[i]);
-        g_free(host_other[i]);
-    }
-    check_memory(stream, packed, packed_host, end);
-    CUDA(cudaFree(packed));
-    CUDA(cudaFree(copies));
-}
-
-/* From a slice of one array to a slice of the same shape of another. */
-static void check_copy(cudaStream_t stream) {
-    g_autoptr(RefitStridedTable) table = refit_strided_table_new();
-    const Slice from = random_slice();
-    Slice to = from;
-    place_slice(&to);
-    g_autofree char *host_from = random_bytes(from.total);
-    g_autofree char *host_to = random_bytes(to.total);
-    char *array_from = upload(host_from, from.total);
-    char *array_to = upload(host_to, to.total);
-    const RefitStridedShape shape = {from.n_dims, from.extents, from.element_bytes};
-    const RefitStridedPlace places[] = {{(guintptr)array_from + from.begin, from.strides},
-                                        {(guintptr)array_to + to.begin, to.strides}};
-    refit_strided_table_begin(table);
-    CHECK(refit_strided_table_add_copy(table, &shape, &places[0], &places[1], NULL));
-    const RefitStridedSpan span = refit_strided_table_end(table);
-    RefitStridedCopy *copies = upload_table(table);
-    CUDA(refit_copy_launch(copies, &span, 3, stream));
-    g_autofree guint64 *at_from = element_places(&from);
-    g_autofree guint64 *at_to = element_places(&to);
-    for (guint64 k = 0; k < from.n_elements; k++) {
-        memcpy(host_to + at_to[k], host_from + at_from[k], from.element_bytes);
-    }
-    check_memory(stream, array_to, host_to, to.total);
-    CUDA(cudaFree(array_from));
-    CUDA(cudaFree(array_to));
-    CUDA(cudaFree(copies));
-}
-
 static guint32 seed;
 
-static void body_slices(void) {
-    cudaStream_t stream = stream_new();
-    g_random_set_seed(seed);
-    for (guint i = 0; i < N_SLICES / 2; i++) { /* 2.5 each on average */
-        check_slices(stream, 1 + below(4));
+static PackCheck *begin_check(void) {
+    PackCheck *check = pack_check_new(seed, MAX_BYTES, NULL);
+    CHECK(check != NULL);
+    return check;
+}
+
+static void fail_with(const GError *error) {
+    if (error != NULL) {
+        check_failed(__FILE__, __LINE__, error->message);
     }
-    CUDA(cudaStreamDestroy(stream));
+}
+
+static void body_slices(void) {
+    g_autoptr(PackCheck) check = begin_check();
+    g_autoptr(GError) error = NULL;
+    for (guint i = 0; i < N_SLICES / 2; i++) { /* 2.5 each on average */
+        CHECK(pack_check_slices(check, 1 + i % PACK_CHECK_SLICES, &error) || error != NULL);
+        fail_with(error);
+    }
 }
 
 static void body_copies(void) {
-    cudaStream_t stream = stream_new();
-    g_random_set_seed(seed);
+    g_autoptr(PackCheck) check = begin_check();
+    g_autoptr(GError) error = NULL;
     for (guint i = 0; i < N_SLICES; i++) {
-        check_copy(stream);
+        CHECK(pack_check_copy(check, &error) || error != NULL);
+        fail_with(error);
     }
-    CUDA(cudaStreamDestroy(stream));
 }
 
 static void test_slices(void) {
@@ -381,15 +212,29 @@ static void test_copies(void) {
     child_passes(body_copies, NULL);
 }
 
+/* Rows of 64 KiB, every second one; what lies between them stays. */
+static void body_large(void) {
+    g_autoptr(PackCheck) check = begin_check();
+    g_autoptr(GError) error = NULL;
+    CHECK(pack_check_large(check, 40 << 16, &error) || error != NULL);
+    fail_with(error);
+}
+
+static void test_large(void) {
+    seed = (guint32)g_test_rand_int();
+    child_passes(body_large, NULL);
+}
+
 /* Blocks at the same time: no two may write one place, which ThreadSanitizer would see. */
 static void body_concurrent(void) {
-    cudaStream_t stream = stream_new();
-    g_random_set_seed(seed);
+    g_autoptr(PackCheck) check = begin_check();
+    g_autoptr(GError) error = NULL;
     for (guint i = 0; i < N_SLICES / 20; i++) {
-        check_slices(stream, 4);
-        check_copy(stream);
+        CHECK((pack_check_slices(check, PACK_CHECK_SLICES, &error) &&
+               pack_check_copy(check, &error)) ||
+              error != NULL);
+        fail_with(error);
     }
-    CUDA(cudaStreamDestroy(stream));
 }
 
 static void test_concurrent(void) {
@@ -419,10 +264,15 @@ static void body_outside(void) {
     char *packed = device_new(1024, 0);
     g_autoptr(RefitStridedTable) table = refit_strided_table_new();
     const RefitStridedPlace place = {(guintptr)array + 16, strides};
+    guint n;
     refit_strided_table_begin(table);
     CHECK(refit_strided_table_add_packed(table, &shape, &place, 0, NULL));
     const RefitStridedSpan span = refit_strided_table_end(table);
-    CUDA(refit_pack_launch(upload_table(table), &span, packed, 2, stream));
+    const RefitStridedCopy *copies = refit_strided_table_get(table, &n);
+    RefitStridedCopy *on_device;
+    CUDA(cudaMalloc((void **)&on_device, n * sizeof *copies));
+    CUDA(cudaMemcpy(on_device, copies, n * sizeof *copies, cudaMemcpyHostToDevice));
+    CUDA(refit_pack_launch(on_device, &span, packed, 2, stream));
     CUDA(cudaStreamSynchronize(stream));
 }
 
@@ -447,6 +297,7 @@ int main(int argc, char **argv) {
     g_test_add_func("/strided/divisions-are-exact", test_division);
     g_test_add_func("/pack/random-slices-go-out-and-back", test_slices);
     g_test_add_func("/pack/random-slices-are-copied", test_copies);
+    g_test_add_func("/pack/one-large-region-goes-out-and-back", test_large);
     g_test_add_func("/pack/blocks-do-not-meet", test_concurrent);
     g_test_add_func("/pack/an-empty-span-launches-nothing", test_nothing);
     g_test_add_func("/pack/a-region-outside-its-memory-is-caught", test_outside);

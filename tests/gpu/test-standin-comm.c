@@ -219,6 +219,36 @@ static void test_stalled(void) {
     child_passes(body_stalled, environment);
 }
 
+/* NCCL finds an error in a kernel of rank 1, and later calls on the communicator return it. */
+static void rank_group_fails(Rank *rank) {
+    char *a = device_new(SIZE, 0);
+    if (rank->rank == 1) {
+        ncclResult_t state = ncclSuccess;
+        NCCL(ncclSend(a, SIZE, ncclUint8, 0, rank->comm, rank->stream));
+        while (state == ncclSuccess) {
+            NCCL(ncclCommGetAsyncError(rank->comm, &state));
+        }
+        CHECK(state == ncclSystemError);
+        CHECK(ncclSend(a, SIZE, ncclUint8, 0, rank->comm, rank->stream) == ncclSystemError);
+        CHECK(strcmp(ncclGetLastError(rank->comm), "planned fault in a group") == 0);
+        NCCL(ncclCommAbort(rank->comm));
+        rank->comm = NULL;
+        CHECK(standin_comms_of(1) == 0);
+    } else {
+        give_up(rank, a, ncclSuccess);
+    }
+    CUDA(cudaFree(a));
+}
+
+static void body_group_fails(void) {
+    ranks_run(2, RANKS_AS_THREADS, rank_group_fails);
+}
+
+static void test_group_fails(void) {
+    const char *const environment[] = {"REFIT_STANDIN_FAULT=group@2:1:1", NULL};
+    child_passes(body_group_fails, environment);
+}
+
 /* Rank 1 dies in its second call of cudaStreamQuery; rank 0 learns of it from its connection. */
 static void rank_killed(Rank *rank) {
     char *a = device_new(SIZE, 0);
@@ -282,6 +312,7 @@ int main(int argc, char **argv) {
     g_test_add_func("/comm/an-absent-rank-can-be-given-up", test_absent);
     g_test_add_func("/comm/an-abort-ends-a-waiting-group", test_abort);
     g_test_add_func("/comm/a-stalled-device-moves-nothing", test_stalled);
+    g_test_add_func("/comm/an-error-in-a-group-stays", test_group_fails);
     g_test_add_func("/comm/a-killed-peer-is-noticed-over-sockets", test_killed);
     g_test_add_func("/comm/a-slow-device-is-waited-for", test_slow);
     g_test_add_func("/comm/a-planned-fault-leaves-the-communicator-usable", test_fault);

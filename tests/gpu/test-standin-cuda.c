@@ -1,10 +1,11 @@
 /*
  * The CUDA part of the CPU stand-in: order of streams and events, device memory that the host
- * cannot touch and whose misuse is refused, errors on request, a lost device, the report of what
- * was left.
+ * cannot touch and whose misuse is refused, errors on request, a lost device, kernels that fail or
+ * hang, the report of what was left.
  */
 
 #include "standin-child.h"
+#include "standin-private.h"
 
 #include <string.h>
 
@@ -291,6 +292,65 @@ static void test_lost(void) {
     child_passes(body_lost, environment);
 }
 
+static void count_run(void *closure) {
+    atomic_fetch_add((_Atomic int *)closure, 1);
+}
+
+static void forget(void *closure) {
+    (void)closure;
+}
+
+static void launch(cudaStream_t stream, _Atomic int *n_runs) {
+    CUDA(standin_launch(stream, "count", count_run, forget, n_runs));
+}
+
+/* Of three kernels, the second fails. */
+static void body_kernel_fails(void) {
+    static _Atomic int n_runs;
+    cudaStream_t stream = stream_new();
+    for (int i = 0; i < 3; i++) {
+        launch(stream, &n_runs);
+    }
+    while (cudaStreamQuery(stream) != cudaErrorECCUncorrectable) {
+        g_usleep(100);
+    }
+    CHECK(cudaStreamSynchronize(stream) == cudaErrorECCUncorrectable);
+    CHECK(n_runs == 1);
+}
+
+static void test_kernel_fails(void) {
+    const char *const environment[] = {"REFIT_STANDIN_FAULT=count:0:2", "REFIT_STANDIN_FAULT_LOG=1",
+                                       NULL};
+    child_expect(body_kernel_fails, environment, 0, "stand-in: fault: count:0:2\n");
+}
+
+/* Of two kernels, the first hangs; another stream goes on. What the device holds is no leak. */
+static void body_hang(void) {
+    static _Atomic int n_runs, n_others;
+    cudaStream_t stream = stream_new();
+    cudaStream_t other = stream_new();
+    device_new(1000, 0);
+    launch(stream, &n_runs);
+    launch(stream, &n_runs);
+    CUDA(cudaLaunchHostFunc(other, count_run, &n_others));
+    CUDA(cudaStreamSynchronize(other));
+    while (!standin_device_hung(0)) {
+        g_usleep(100);
+    }
+    CHECK(cudaStreamQuery(stream) == cudaErrorNotReady);
+    CHECK(n_runs == 0 && n_others == 1);
+}
+
+static void test_hang(void) {
+    const char *const environment[] = {"REFIT_STANDIN_FAULT=count:0:1:hang", NULL};
+    child_passes(body_hang, environment);
+}
+
+static void test_bad_hang(void) {
+    const char *const environment[] = {"REFIT_STANDIN_FAULT=cudaMalloc:0:1:hang", NULL};
+    child_expect(body_leak, environment, STANDIN_EXIT_MISUSE, "only kernels hang");
+}
+
 static void body_bad_fault(void) {
     CUDA(cudaSetDevice(0));
 }
@@ -334,6 +394,9 @@ int main(int argc, char **argv) {
     g_test_add_func("/cuda/what-is-left-at-exit-is-reported", test_leak);
     g_test_add_func("/cuda/a-planned-call-fails", test_fault);
     g_test_add_func("/cuda/a-lost-device-fails-all-calls", test_lost);
+    g_test_add_func("/cuda/a-kernel-that-fails-loses-the-device", test_kernel_fails);
+    g_test_add_func("/cuda/a-kernel-that-hangs-stops-its-stream", test_hang);
+    g_test_add_func("/cuda/a-call-that-would-hang-is-refused", test_bad_hang);
     g_test_add_func("/cuda/a-wrong-plan-of-faults-is-refused", test_bad_fault);
     g_test_add_func("/cuda/no-driver-is-told-as-cuda-does", test_no_driver);
     return g_test_run();

@@ -30,7 +30,7 @@ typedef struct {
 } EventOp;
 
 static _Atomic(Record *) records; /* keeps them reachable */
-static _Atomic uint32_t n_events;
+static _Atomic uint32_t n_events[STANDIN_MAX_DEVICES];
 
 static Record *record_new(void) {
     Record *record = g_new0(Record, 1);
@@ -54,7 +54,7 @@ static cudaError_t event_new(cudaEvent_t *event_out, unsigned flags) {
     event->magic = EVENT_MAGIC;
     event->device = standin_device();
     event->timed = (flags & cudaEventDisableTiming) == 0;
-    atomic_fetch_add_explicit(&n_events, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&n_events[event->device], 1, memory_order_relaxed);
     *event_out = event;
     return cudaSuccess;
 }
@@ -69,15 +69,19 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event_out, unsigned flags) {
     return event_new(event_out, flags);
 }
 
+/* What is lost with its device costs no memory of the host. */
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
-    STANDIN_ENTER(cudaEventDestroy);
+    const cudaError_t entered = standin_enter("cudaEventDestroy");
+    if (entered != cudaSuccess && !standin_device_lost(standin_device())) {
+        return standin_error(entered);
+    }
     if (!is_event(event)) {
         return standin_error(cudaErrorInvalidResourceHandle);
     }
-    atomic_fetch_sub_explicit(&n_events, 1, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&n_events[event->device], 1, memory_order_relaxed);
     event->magic = 0;
     g_free(event);
-    return cudaSuccess;
+    return entered == cudaSuccess ? cudaSuccess : standin_error(entered);
 }
 
 static void run_record(StandinOp *op) {
@@ -176,5 +180,11 @@ cudaError_t cudaEventElapsedTime(float *ms_out, cudaEvent_t begin, cudaEvent_t e
 }
 
 guint standin_event_leaks(void) {
-    return atomic_load(&n_events);
+    guint n = 0;
+    for (int device = 0; device < STANDIN_MAX_DEVICES; device++) {
+        n += standin_device_lost(device) || standin_device_hung(device)
+                 ? 0
+                 : atomic_load(&n_events[device]);
+    }
+    return n;
 }

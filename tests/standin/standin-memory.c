@@ -244,7 +244,8 @@ guint standin_memory_leaks(guint64 *bytes_out) {
     guint n = 0;
     *bytes_out = 0;
     for (uint32_t i = 1; i <= atomic_load(&n_blocks); i++) {
-        if (atomic_load(&blocks[i].state) == BLOCK_LIVE) {
+        if (atomic_load(&blocks[i].state) == BLOCK_LIVE && !standin_device_lost(blocks[i].device) &&
+            !standin_device_hung(blocks[i].device)) {
             n++;
             *bytes_out += blocks[i].size;
         }

@@ -18,7 +18,7 @@
 enum { COMM_MAGIC = 0xc0330 };
 
 static _Thread_local char thread_error[256];
-static _Atomic uint32_t n_comms;
+static _Atomic uint32_t n_comms[STANDIN_MAX_DEVICES];
 
 /* Set-up jobs, streams and the host may fail at the same time. */
 static pthread_mutex_t error_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -101,10 +101,10 @@ static void comm_free(ncclComm_t comm) {
         g_array_unref(comm->deferred);
     }
     comm->magic = 0;
+    atomic_fetch_sub_explicit(&n_comms[comm->device], 1, memory_order_relaxed);
     g_free(comm->members);
     g_free(comm->pairs);
     g_free(comm);
-    atomic_fetch_sub_explicit(&n_comms, 1, memory_order_relaxed);
 }
 
 static ncclComm_t comm_new(int rank, int n, const char *name, gboolean nonblocking, int device) {
@@ -118,7 +118,7 @@ static ncclComm_t comm_new(int rank, int n, const char *name, gboolean nonblocki
     g_strlcpy(comm->name, name, sizeof comm->name);
     comm->members = g_new0(StandinMember, (gsize)n);
     comm->pairs = g_new0(StandinPair, (gsize)n);
-    atomic_fetch_add_explicit(&n_comms, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&n_comms[device], 1, memory_order_relaxed);
     return comm;
 }
 
@@ -509,6 +509,14 @@ ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window) {
     return unregister_buffer(comm);
 }
 
+unsigned standin_comms_of(int device) {
+    return standin_device_hung(device) ? 0 : atomic_load(&n_comms[device]);
+}
+
 guint standin_comm_leaks(void) {
-    return atomic_load(&n_comms);
+    guint n = 0;
+    for (int device = 0; device < STANDIN_MAX_DEVICES; device++) {
+        n += standin_comms_of(device);
+    }
+    return n;
 }

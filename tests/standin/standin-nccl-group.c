@@ -45,6 +45,18 @@ STANDIN_RACY static void describe_group(const StandinOp *op, char *text, size_t 
     standin_parts_describe(group->parts, group->n, text + at, size - at);
 }
 
+/* A fault planned for groups of communicators of this many ranks: NCCL finds an error. */
+static gboolean has_fault(ncclComm_t comm) {
+    char name[32];
+    g_snprintf(name, sizeof name, "group@%d", comm->n);
+    if (!standin_fault(name, comm->device)) {
+        return FALSE;
+    }
+    standin_comm_say(comm, "planned fault in a group");
+    atomic_store_explicit(&comm->error, ncclSystemError, memory_order_release);
+    return TRUE;
+}
+
 static void run_group(StandinOp *op) {
     GroupOp *group = (GroupOp *)op;
     ncclComm_t comm = group->comm;
@@ -55,7 +67,8 @@ static void run_group(StandinOp *op) {
         standin_wait_unordered(&n_ended[comm->device], group->ticket,
                                "the device's group before (REFIT_STANDIN_SERIAL)");
     }
-    for (guint i = 0; i < group->cuts->len; i++) {
+    const gboolean fails = has_fault(comm);
+    for (guint i = 0; i < group->cuts->len && !fails; i++) {
         const guint to = g_array_index(group->cuts, guint, i);
         if (!standin_parts_move(comm, group->parts + from, to - from)) {
             break;
@@ -339,8 +352,14 @@ static ncclResult_t check(const char *function, ncclComm_t comm, const void *buf
     if (comm == NULL) {
         return refuse(NULL, function, "comm argument is NULL");
     }
-    if (atomic_load_explicit(&comm->error, memory_order_relaxed) != ncclSuccess) {
-        return refuse(comm, function, "communicator still busy or failed");
+    const ncclResult_t state =
+        (ncclResult_t)atomic_load_explicit(&comm->error, memory_order_relaxed);
+    if (state == ncclInProgress) {
+        return refuse(comm, function, "communicator still busy");
+    }
+    if (state != ncclSuccess) { /* what has failed before stays the error */
+        pending_error = depth > 0 ? state : pending_error;
+        return state;
     }
     if (peer < 0 || peer >= comm->n || type_size(type) == 0) {
         return refuse(comm, function, "invalid peer, root or type");

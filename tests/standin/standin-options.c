@@ -1,7 +1,9 @@
 /*
  * What the environment asks of the stand-in: options, read once, and faults. A fault is planned as
  * FUNCTION:DEVICE:N[:ACTION], several with commas between them; DEVICE is * for any. It counts the
- * calls of that function for that device, relaxed, for counting must not order anything.
+ * calls of that function for that device, relaxed, for counting must not order anything. What a
+ * stream comes to counts like a call, by the name of the kernel or as `group@` with the number of
+ * ranks.
  */
 
 #include "standin-private.h"
@@ -23,6 +25,7 @@ typedef enum {
     FAULT_LOST,   /* the device is lost: all its calls fail and its groups end */
     FAULT_SLOW,   /* each operation of the device takes VALUE us more */
     FAULT_PAUSE,  /* that call takes VALUE ms more */
+    FAULT_HANG,   /* a kernel: it never ends, nor does its stream go on */
     FAULT_KILL    /* the process ends at once */
 } FaultAction;
 
@@ -33,10 +36,11 @@ static const struct {
     [FAULT_ERROR] = {"error", FALSE}, [FAULT_ERRORS] = {"errors", FALSE},
     [FAULT_STALL] = {"stall", FALSE}, [FAULT_LOST] = {"lost", FALSE},
     [FAULT_SLOW] = {"slow", TRUE},    [FAULT_PAUSE] = {"pause", TRUE},
-    [FAULT_KILL] = {"kill", FALSE},
+    [FAULT_HANG] = {"hang", FALSE},   [FAULT_KILL] = {"kill", FALSE},
 };
 
 typedef struct {
+    char *text; /* as planned */
     char function[64];
     int device; /* -1: any */
     guint64 nth;
@@ -49,7 +53,7 @@ static StandinOptions options;
 static Fault faults[MAX_FAULTS];
 static guint n_faults;
 static struct {
-    _Atomic bool lost, stalled;
+    _Atomic bool lost, stalled, hung;
     _Atomic guint64 slow_us;
 } conditions[STANDIN_MAX_DEVICES];
 
@@ -87,6 +91,7 @@ static void parse_fault(const char *text, Fault *fault) {
     if (n < 3 || n > 4 || strlen(parts[0]) >= sizeof fault->function) {
         standin_die("REFIT_STANDIN_FAULT: '%s' is not FUNCTION:DEVICE:N[:ACTION]", text);
     }
+    fault->text = g_strdup(text);
     g_strlcpy(fault->function, parts[0], sizeof fault->function);
     fault->device = strcmp(parts[1], "*") == 0 ? -1 : (int)number(parts[1], "device", text);
     fault->nth = number(parts[2], "N", text);
@@ -136,6 +141,7 @@ static void read_options(void) {
         .eager = from_environment("REFIT_STANDIN_EAGER", 0) != 0,
         .serial = from_environment("REFIT_STANDIN_SERIAL", 0) != 0,
         .leaks = from_environment("REFIT_STANDIN_LEAKS", 1) != 0,
+        .tells_faults = from_environment("REFIT_STANDIN_FAULT_LOG", 0) != 0,
         .tcp = transport != NULL && strcmp(transport, "tcp") == 0,
         .plan_ops = (guint)from_environment("REFIT_STANDIN_PLAN_OPS", 0),
         .block_threads = (guint)MAX(1, from_environment("REFIT_STANDIN_BLOCK_THREADS", 1)),
@@ -182,7 +188,26 @@ void standin_jitter(void) {
     }
 }
 
-static gboolean act(const Fault *fault, int device) {
+/* Without stdio, whose lock would order threads. */
+static void tell(const Fault *fault) {
+    char line[STANDIN_TEXT];
+    const int n = g_snprintf(line, sizeof line, "stand-in: fault: %s\n", fault->text);
+    if (write(STDERR_FILENO, line, (size_t)MIN(n, STANDIN_TEXT - 1)) < 0) {
+        return; /* nobody listens */
+    }
+}
+
+_Noreturn static void hang(int device) {
+    atomic_store_explicit(&conditions[device].hung, true, memory_order_relaxed);
+    for (;;) {
+        pause(); /* until the process ends */
+    }
+}
+
+static gboolean act(const Fault *fault, int device, gboolean in_kernel) {
+    if (options.tells_faults) {
+        tell(fault);
+    }
     switch (fault->action) {
     case FAULT_STALL:
         atomic_store_explicit(&conditions[device].stalled, true, memory_order_relaxed);
@@ -196,6 +221,11 @@ static gboolean act(const Fault *fault, int device) {
     case FAULT_PAUSE:
         g_usleep(fault->value * 1000);
         return FALSE;
+    case FAULT_HANG:
+        if (!in_kernel) {
+            standin_die("REFIT_STANDIN_FAULT: '%s': only kernels hang", fault->text);
+        }
+        hang(device);
     case FAULT_KILL:
         kill(getpid(), SIGKILL);
         return TRUE;
@@ -206,7 +236,7 @@ static gboolean act(const Fault *fault, int device) {
     return TRUE;
 }
 
-gboolean standin_fault(const char *function, int device) {
+static gboolean count_and_act(const char *function, int device, gboolean in_kernel) {
     gboolean fails = FALSE;
 
     standin_options();
@@ -218,14 +248,30 @@ gboolean standin_fault(const char *function, int device) {
         }
         const guint64 n = atomic_fetch_add_explicit(&fault->n_calls, 1, memory_order_relaxed) + 1;
         if (n == fault->nth || (n > fault->nth && fault->action == FAULT_ERRORS)) {
-            fails |= act(fault, device);
+            fails |= act(fault, device, in_kernel);
         }
+    }
+    return fails;
+}
+
+gboolean standin_fault(const char *function, int device) {
+    return count_and_act(function, device, FALSE);
+}
+
+gboolean standin_kernel_fault(const char *name, int device) {
+    const gboolean fails = count_and_act(name, device, TRUE);
+    if (fails) {
+        atomic_store_explicit(&conditions[device].lost, true, memory_order_relaxed);
     }
     return fails;
 }
 
 gboolean standin_device_lost(int device) {
     return atomic_load_explicit(&conditions[device].lost, memory_order_relaxed);
+}
+
+gboolean standin_device_hung(int device) {
+    return atomic_load_explicit(&conditions[device].hung, memory_order_relaxed);
 }
 
 gboolean standin_device_stalled(int device) {

@@ -34,11 +34,12 @@ enum {
 typedef struct {
     int devices;
     gboolean no_driver;
-    gboolean eager;  /* a small send may finish before its receive begins */
-    gboolean serial; /* a device runs one NCCL group at a time, in launch order */
-    gboolean leaks;  /* leftovers at exit end the process with STANDIN_EXIT_MISUSE */
-    gboolean tcp;    /* NCCL moves bytes through sockets, not through memory */
-    guint plan_ops;  /* send and receive pairs of a group that run together; 0: all */
+    gboolean eager;        /* a small send may finish before its receive begins */
+    gboolean serial;       /* a device runs one NCCL group at a time, in launch order */
+    gboolean leaks;        /* leftovers at exit end the process with STANDIN_EXIT_MISUSE */
+    gboolean tells_faults; /* on stderr, as they happen */
+    gboolean tcp;          /* NCCL moves bytes through sockets, not through memory */
+    guint plan_ops;        /* send and receive pairs of a group that run together; 0: all */
     guint block_threads;
     guint64 jitter_us;
     guint64 timeout_ms;
@@ -58,9 +59,14 @@ void standin_jitter(void);
  * when the call must fail. */
 gboolean standin_fault(const char *function, int device);
 
+/* The same when a stream of `device` comes to a kernel, which must not run when this is TRUE: as on
+ * a GPU, the device is lost then. */
+gboolean standin_kernel_fault(const char *name, int device);
+
 /* What faults have done to a device so far. */
 gboolean standin_device_lost(int device);
 gboolean standin_device_stalled(int device);
+gboolean standin_device_hung(int device);
 void standin_device_slow(
     int device); /* sleeps as long as each operation of a slow device takes more */
 
@@ -81,7 +87,8 @@ void standin_wake(_Atomic uint32_t *gate);
 void standin_wait(_Atomic uint32_t *gate, uint32_t least, const char *who);
 void standin_wait_unordered(_Atomic uint32_t *gate, uint32_t least, const char *who);
 
-/* What is still there at exit, and the work of all streams: each part reports its own. */
+/* What is still there at exit, but for what a device that is lost or hangs cannot give back, and
+ * the work of all streams: each part reports its own. */
 guint standin_memory_leaks(guint64 *bytes_out);
 guint standin_stream_leaks(void);
 guint standin_event_leaks(void);

@@ -2,6 +2,8 @@
  * Waiting, and the ends that the stand-in puts to a process. Waiters sleep on a futex for at most
  * 20 ms and then look whether anything in the process has moved; if nothing has for the stated
  * time, the first to notice prints what every stream is doing and leaves with a code of its own.
+ * Time in which no waiter came to look counts little: the machine is busy then, not the program
+ * stuck.
  * Futexes are called directly: a lock or a semaphore would order threads that a GPU does not order.
  */
 
@@ -14,6 +16,8 @@
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
+
+enum { MAX_LOOK_US = 100 * 1000 };
 
 static _Atomic guint64 n_moves;
 
@@ -50,15 +54,17 @@ static void die_stuck(const char *who) {
 }
 
 void standin_watch(const char *who) {
-    static _Atomic guint64 last_moves, last_time_us;
+    static _Atomic guint64 last_moves, last_look_us, quiet_us;
     const guint64 moves = atomic_load_explicit(&n_moves, memory_order_relaxed);
     const guint64 now_us = (guint64)g_get_monotonic_time();
-    const guint64 since_us = atomic_load_explicit(&last_time_us, memory_order_relaxed);
+    const guint64 before_us = atomic_exchange_explicit(&last_look_us, now_us, memory_order_relaxed);
+    const guint64 passed_us = now_us > before_us ? MIN(now_us - before_us, MAX_LOOK_US) : 0;
 
-    if (since_us == 0 || moves != atomic_load_explicit(&last_moves, memory_order_relaxed)) {
+    if (before_us == 0 || moves != atomic_load_explicit(&last_moves, memory_order_relaxed)) {
         atomic_store_explicit(&last_moves, moves, memory_order_relaxed);
-        atomic_store_explicit(&last_time_us, now_us, memory_order_relaxed);
-    } else if (now_us > since_us && now_us - since_us > standin_options()->timeout_ms * 1000) {
+        atomic_store_explicit(&quiet_us, 0, memory_order_relaxed);
+    } else if (atomic_fetch_add_explicit(&quiet_us, passed_us, memory_order_relaxed) + passed_us >
+               standin_options()->timeout_ms * 1000) {
         die_stuck(who);
     }
 }

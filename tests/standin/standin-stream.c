@@ -253,7 +253,8 @@ guint standin_stream_leaks(void) {
     guint n = 0;
     for (uint32_t i = 0; i < MIN(atomic_load(&n_streams), STANDIN_MAX_STREAMS); i++) {
         cudaStream_t stream = atomic_load(&streams[i]);
-        n += stream != NULL && atomic_load(&stream->state) == STREAM_LIVE;
+        n += stream != NULL && atomic_load(&stream->state) == STREAM_LIVE &&
+             !standin_device_lost(stream->device) && !standin_device_hung(stream->device);
     }
     return n;
 }

@@ -19,7 +19,7 @@ typedef struct {
 typedef struct {
     StandinOp op;
     void (*run)(void *argument);
-    void (*drop)(void *argument);
+    void (*drop)(void *argument); /* of a kernel */
     void *argument;
 } CallOp;
 
@@ -152,24 +152,31 @@ cudaError_t cudaMemsetAsync(void *to, int value, size_t size, cudaStream_t strea
 static void run_call(StandinOp *op) {
     const CallOp *call = (const CallOp *)op;
     call->run(call->argument);
-    if (call->drop != NULL) {
-        call->drop(call->argument);
-    }
 }
 
-static void enqueue_call(cudaStream_t stream, const char *name, void (*run)(void *),
-                         void (*drop)(void *), void *argument) {
-    CallOp *call = STANDIN_OP_NEW(CallOp, run_call, name);
-    call->run = run;
-    call->drop = drop;
-    call->argument = argument;
+static void run_kernel(StandinOp *op) {
+    const CallOp *call = (const CallOp *)op;
+    if (!standin_kernel_fault(op->name, standin_device()) &&
+        !standin_device_lost(standin_device())) {
+        call->run(call->argument);
+    }
+    call->drop(call->argument);
+}
+
+static void enqueue_call(cudaStream_t stream, CallOp shape, const char *name,
+                         void (*run)(StandinOp *)) {
+    CallOp *call = STANDIN_OP_NEW(CallOp, run, name);
+    call->run = shape.run;
+    call->drop = shape.drop;
+    call->argument = shape.argument;
     standin_enqueue(stream, &call->op);
 }
 
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void *argument) {
     STANDIN_ENTER(cudaLaunchHostFunc);
     check_stream("cudaLaunchHostFunc", stream);
-    enqueue_call(stream, "host function", function, NULL, argument);
+    enqueue_call(stream, (CallOp){.run = function, .argument = argument}, "host function",
+                 run_call);
     return cudaSuccess;
 }
 
@@ -190,7 +197,7 @@ cudaError_t standin_launch(cudaStream_t stream, const char *name, void (*run)(vo
         drop(closure);
         return error;
     }
-    enqueue_call(stream, name, run, drop, closure);
+    enqueue_call(stream, (CallOp){.run = run, .drop = drop, .argument = closure}, name, run_kernel);
     return cudaSuccess;
 }
 

@@ -33,6 +33,10 @@ unsigned standin_block_threads(void);
 int standin_work_device(void);
 void standin_work_for(int device);
 
+/* For tests: communicators of the device that have not been destroyed or aborted; 0 where a kernel
+ * hangs, for nothing can be ended there. */
+unsigned standin_comms_of(int device);
+
 /* Queues a kernel: `run` is called once on the stream's thread, then `drop`, with `closure`. */
 cudaError_t standin_launch(cudaStream_t stream, const char *name, void (*run)(void *closure),
                            void (*drop)(void *closure), void *closure);

@@ -42,7 +42,28 @@ typedef enum {
  * when they are right; else what is wrong, or who waits for what for ever. Caller frees.
  */
 char *program_set_run(const ProgramSet *set, ProgramOrder order, guint seed);
-/* Runs them in every order, by several seeds, and asserts that all is right. */
+/* Runs them in every order, by several seeds, and asserts that all is right; in one order only when
+ * there are many thousand turns. */
 void program_set_assert_right(const ProgramSet *set, guint seed);
+
+/*
+ * Bytes of staging memory without which a plan cannot be carried out: what its programs take when
+ * they move everything in the smallest chunks. Changes the budget of the plan's case.
+ */
+static inline guint64 program_least_staging(RefitCase *refit_case, const RefitPlan *plan) {
+    g_autoptr(GError) error = NULL;
+    guint64 most = 0, bytes;
+
+    g_assert_true(plan->problem->refit_case == refit_case);
+    refit_case->budget_staging_bytes = 1;
+    g_autoptr(RefitProgramIndex) index = refit_program_index_new(plan, &error);
+    g_assert_no_error(error);
+    for (guint rank = 0; rank < plan->problem->n_ranks; rank++) {
+        g_assert_true(refit_program_index_staging(index, rank, &bytes, &error));
+        g_assert_no_error(error);
+        most = MAX(most, bytes);
+    }
+    return most;
+}
 
 G_END_DECLS

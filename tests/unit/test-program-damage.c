@@ -2,7 +2,7 @@
  * Damaged programs: each proof names what is wrong. One thing is changed in a right program, the
  * proof or the comparison of ends must refuse it, and where it can be run, it must go wrong in some
  * order of events (so the reference executor can fail, too): waits left out or turned round, order,
- * peers, pieces, copies, slots, staging memory, accounts; budget and limits.
+ * peers, pieces, copies, chunks, slots, staging memory, accounts; budget and limits.
  */
 
 #include "program-run.h"
@@ -26,15 +26,52 @@ static const StrategyCase spread = {
     .source = "ranks: [0-3], rules: [{tensors: \"*\", mesh: [4], place: [{shard: 0}]}]",
     .pools = {"ranks: [4-7], rules: [{tensors: \"*\", mesh: [4], place: [replicate]}]"}};
 
-static void set_up(Fixture *fixture, gconstpointer strategy) {
-    fixture->refit_case = strategy_case_new(&spread);
+/* The same with messages of kilobytes. */
+static const StrategyCase large = {
+    .topology = "node:4 gpu:2 nvlink:450GBps nic:50GBps",
+    .tensors = "  - {name: \"a.{0-5}.weight\", shape: [64, 24], dtype: bf16, role: other}\n"
+               "  - {name: b, shape: [400], dtype: F32, role: other}\n",
+    .source = "ranks: [0-3], rules: [{tensors: \"a.*\", mesh: [4], place: [{shard: 1}]}, "
+              "{tensors: b, mesh: [4], place: [{shard: 0}]}]",
+    .pools = {"ranks: [4-7], rules: [{tensors: \"*\", mesh: [4], place: [replicate]}]"}};
+
+/* Rows of one tensor: no message has to be packed. */
+static const StrategyCase rows = {
+    .topology = "node:4 gpu:2 nvlink:450GBps nic:50GBps",
+    .tensors = "  - {name: a, shape: [64, 48], dtype: bf16, role: other}\n",
+    .source = "ranks: [0-3], rules: [{tensors: a, mesh: [4], place: [{shard: 0}]}]",
+    .pools = {"ranks: [4-7], rules: [{tensors: a, mesh: [4], place: [replicate]}]"}};
+
+static void set_up_plan(Fixture *fixture, const StrategyCase *described, const char *strategy) {
+    fixture->refit_case = strategy_case_new(described);
     fixture->refit_case->profile->stripe_bytes.value = 16;
     fixture->refit_case->profile->slice_bytes.value = 64;
     fixture->refit_case->profile->bucket_bytes.value = 1000;
     fixture->refit_case->profile->batches = 3;
     fixture->problem = plan_case_problem(fixture->refit_case);
     fixture->plan = strategy_plan(fixture->problem, strategy);
+}
+
+static void set_up(Fixture *fixture, gconstpointer strategy) {
+    set_up_plan(fixture, &spread, strategy);
     fixture->set = program_set_new(fixture->plan);
+}
+
+static void set_up_chunks_of(Fixture *fixture, const StrategyCase *described,
+                             const char *strategy) {
+    set_up_plan(fixture, described, strategy);
+    fixture->refit_case->budget_staging_bytes =
+        3 * program_least_staging(fixture->refit_case, fixture->plan);
+    fixture->set = program_set_new(fixture->plan);
+}
+
+/* In chunks of two to three times the smallest size. */
+static void set_up_chunks(Fixture *fixture, gconstpointer strategy) {
+    set_up_chunks_of(fixture, &large, strategy);
+}
+
+static void set_up_chunks_of_rows(Fixture *fixture, gconstpointer strategy) {
+    set_up_chunks_of(fixture, &rows, strategy);
 }
 
 static void tear_down(Fixture *fixture, G_GNUC_UNUSED gconstpointer strategy) {
@@ -313,6 +350,125 @@ static void test_shared_memory(Fixture *fixture, G_GNUC_UNUSED gconstpointer str
     g_assert_cmpuint(n_refused, >, 0);
 }
 
+/* ---- chunks ---- */
+
+/* A step in several chunks with an exchange that is packed, or with one that is not. */
+static guint find_chunked(const RefitProgram *program, gboolean packed, guint *exchange_out) {
+    for (guint i = 0; i < program->n_steps; i++)
+        for (guint e = program->steps[i].first_exchange;
+             e < program->steps[i].first_exchange + program->steps[i].n_exchanges; e++) {
+            const RefitExchange *exchange = &program->exchanges[e];
+
+            *exchange_out = e;
+            if (exchange->peer != program->rank && exchange->direct != packed &&
+                exchange->bytes > program->steps[i].chunk_bytes)
+                return i;
+        }
+    return G_MAXUINT;
+}
+
+static void test_chunks(Fixture *fixture, G_GNUC_UNUSED gconstpointer strategy) {
+    guint n_found = 0, e;
+
+    for (guint rank = 0; rank < fixture->set->n_ranks; rank++) {
+        const RefitProgram *program = fixture->set->programs[rank];
+        guint i = find_chunked(program, TRUE, &e);
+
+        if (i == G_MAXUINT)
+            continue;
+        RefitProgramStep *step = &steps_of(program)[i], kept = *step;
+        RefitTurn *turns = (RefitTurn *)program->turns;
+        guint t = 0;
+
+        n_found++;
+        while (turns[t].step != i || turns[t].chunk == 0)
+            t++;
+        turns[t].chunk--;
+        assert_refused(program, "has another number or chunk");
+        turns[t].chunk += 2;
+        assert_refused(program, "has another number or chunk");
+        turns[t].chunk--;
+        step->n_chunks--;
+        assert_refused(program, "");
+        step->n_chunks = 0;
+        assert_refused(program, "has 0 chunks");
+        step->n_chunks = 1u << 31;
+        assert_refused(program, "");
+        *step = kept;
+        step->chunk_bytes--;
+        assert_refused(program, "chunks of");
+        step->chunk_bytes = REFIT_PROGRAM_ALIGN;
+        assert_refused(program, "too few for");
+        step->chunk_bytes = kept.chunk_bytes + REFIT_PROGRAM_ALIGN;
+        assert_refused(program, "a chunk is larger than its memory");
+        assert_disagree(fixture->set, "chunks of");
+        *step = kept;
+        assert_accepted(program);
+    }
+    g_assert_cmpuint(n_found, >, 0);
+}
+
+/* A slot that the chunk before still uses. */
+static void test_busy_slots(Fixture *fixture, G_GNUC_UNUSED gconstpointer strategy) {
+    guint n_found = 0, e;
+
+    for (guint rank = 0; rank < fixture->set->n_ranks; rank++) {
+        const RefitProgram *program = fixture->set->programs[rank];
+
+        if (find_chunked(program, TRUE, &e) == G_MAXUINT)
+            continue;
+        n_found++;
+        exchanges_of(program)[e].wire_slots = 1;
+        assert_refused(program, "slots of wire memory are not enough");
+    }
+    g_assert_cmpuint(n_found, >, 0);
+    g_assert_true(goes_wrong(fixture->set));
+}
+
+/* The last slot of one exchange is the first of the next. */
+static void test_shared_slots(Fixture *fixture, G_GNUC_UNUSED gconstpointer strategy) {
+    guint n_found = 0;
+
+    for (guint rank = 0; rank < fixture->set->n_ranks; rank++) {
+        const RefitProgram *program = fixture->set->programs[rank];
+
+        for (guint i = 0; i < program->n_steps; i++)
+            for (guint e = program->steps[i].first_exchange + 1;
+                 e < program->steps[i].first_exchange + program->steps[i].n_exchanges; e++) {
+                RefitExchange *exchange = &exchanges_of(program)[e];
+
+                if (exchange->wire_bytes == 0 || exchange[-1].wire_bytes == 0)
+                    continue;
+                n_found++;
+                exchange->wire -= REFIT_PROGRAM_ALIGN;
+                assert_refused(program, "staging memory");
+                exchange->wire += REFIT_PROGRAM_ALIGN;
+            }
+        assert_accepted(program);
+    }
+    g_assert_cmpuint(n_found, >, 0);
+}
+
+/* Neither end packs, so each alone is right. */
+static void test_other_chunks(Fixture *fixture, G_GNUC_UNUSED gconstpointer strategy) {
+    guint n_found = 0, e;
+
+    for (guint rank = 0; rank < fixture->set->n_ranks; rank++) {
+        const RefitProgram *program = fixture->set->programs[rank];
+        guint i = find_chunked(program, FALSE, &e);
+
+        g_assert_null(find_packed(program));
+        if (i == G_MAXUINT)
+            continue;
+        n_found++;
+        steps_of(program)[i].chunk_bytes += REFIT_PROGRAM_ALIGN;
+        assert_accepted(program);
+        assert_disagree(fixture->set, "chunks of");
+        steps_of(program)[i].chunk_bytes -= REFIT_PROGRAM_ALIGN;
+    }
+    g_assert_cmpuint(n_found, >, 0);
+}
+
 /* ---- both ends ---- */
 
 static void test_ends(Fixture *fixture, G_GNUC_UNUSED gconstpointer strategy) {
@@ -356,6 +512,10 @@ static void test_budget(Fixture *fixture, G_GNUC_UNUSED gconstpointer strategy) 
         g_assert_null(refit_program_new(fixture->set->index, rank, fixture->set->source[rank],
                                         fixture->set->destination[rank], &error));
         g_assert_error(error, REFIT_ERROR, REFIT_ERROR_INFEASIBLE);
+        g_autofree char *figures =
+            g_strdup_printf("needs %" G_GUINT64_FORMAT " bytes of staging memory", bytes);
+        g_assert_nonnull(strstr(error->message, figures));
+        g_assert_nonnull(strstr(error->message, "state a larger one"));
     }
 }
 
@@ -377,6 +537,10 @@ static void test_no_room(Fixture *fixture, G_GNUC_UNUSED gconstpointer strategy)
 
 #define ADD(path, strategy, func)                                                                  \
     g_test_add("/program-damage/" path, Fixture, strategy, set_up, func, tear_down)
+#define ADD_ROWS(path, strategy, func)                                                             \
+    g_test_add("/program-damage/" path, Fixture, strategy, set_up_chunks_of_rows, func, tear_down)
+#define ADD_CHUNKS(path, strategy, func)                                                           \
+    g_test_add("/program-damage/" path, Fixture, strategy, set_up_chunks, func, tear_down)
 
 int main(int argc, char **argv) {
     g_test_init(&argc, &argv, NULL);
@@ -395,6 +559,11 @@ int main(int argc, char **argv) {
     ADD("refit/accounts", "refit", test_accounts);
     ADD("gather-broadcast/wire-memory-is-inside", "gather-broadcast", test_wires);
     ADD("gather-broadcast/memory-for-two-things", "gather-broadcast", test_shared_memory);
+    ADD_CHUNKS("direct/chunks-and-their-turns", "direct", test_chunks);
+    ADD_CHUNKS("refit/chunks-and-their-turns", "refit", test_chunks);
+    ADD_CHUNKS("direct/a-slot-in-use", "direct", test_busy_slots);
+    ADD_CHUNKS("refit/slots-of-two-exchanges", "refit", test_shared_slots);
+    ADD_ROWS("direct/ends-cut-alike", "direct", test_other_chunks);
     ADD("refit/both-ends-say-the-same", "refit", test_ends);
     ADD("ring/both-ends-say-the-same", "ring", test_ends);
     ADD("gather-broadcast/staging-budget-holds", "gather-broadcast", test_budget);

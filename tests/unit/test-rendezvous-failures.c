@@ -10,6 +10,26 @@
 
 /* ---- failures ---- */
 
+static void too_large(RefitRendezvous *rendezvous, guint rank, Job *job) {
+    g_autofree guint8 *record = g_malloc0(REFIT_RENDEZVOUS_MAX_RECORD + 1), *all = NULL;
+    g_autoptr(GError) error = NULL;
+
+    (void)rank;
+    (void)job;
+    g_assert_false(refit_rendezvous_gather(rendezvous, "times", record,
+                                           REFIT_RENDEZVOUS_MAX_RECORD + 1, &all, &error));
+    g_assert_error(error, REFIT_ERROR, REFIT_ERROR_LIMIT);
+    assert_says(error, "times: 65537 bytes of each of 2 ranks; a rank can tell 65536");
+    g_clear_error(&error);
+    g_assert_true(refit_rendezvous_gather(rendezvous, "times", record, REFIT_RENDEZVOUS_MAX_RECORD,
+                                          &all, &error));
+    g_assert_no_error(error);
+}
+
+static void records_beyond_the_limit_are_refused(void) {
+    run_all(2, too_large, NULL);
+}
+
 static void one_fails(RefitRendezvous *rendezvous, guint rank, Job *job) {
     g_autoptr(GError) error = NULL;
 
@@ -216,6 +236,8 @@ static void bodies_are_read_within_their_bounds(void) {
 
 int main(int argc, char **argv) {
     g_test_init(&argc, &argv, NULL);
+    g_test_add_func("/rendezvous/records-beyond-the-limit-are-refused",
+                    records_beyond_the_limit_are_refused);
     g_test_add_func("/rendezvous/a-failure-reaches-all-ranks", a_failure_reaches_all_ranks);
     g_test_add_func("/rendezvous/a-silent-rank-is-named", a_silent_rank_is_named);
     g_test_add_func("/rendezvous/leaving-early-is-no-hang", leaving_early_is_no_hang);

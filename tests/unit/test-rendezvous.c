@@ -5,6 +5,9 @@
 
 #include "rendezvous-job.h"
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 /* ---- exchanges ---- */
 
 static void exchange_everything(RefitRendezvous *rendezvous, guint rank, Job *job) {
@@ -111,7 +114,8 @@ static void wrong_size(RefitRendezvous *rendezvous, guint rank, Job *job) {
 
     (void)job;
     g_assert_false(refit_rendezvous_broadcast(rendezvous, "id", bytes, rank == 1 ? 8 : 16, &error));
-    assert_says(error, "is at \"id\"");
+    assert_says(error, "bytes at \"id\", rank ");
+    assert_says(error, "all ranks must run the same version of refit");
 }
 
 static void sizes_must_be_equal(void) {
@@ -401,16 +405,58 @@ static void a_hub_without_the_token_is_recognised(void) {
     clear_job(&job);
 }
 
-/* Rank 1 of `job`, which proves the token by hand and then sends `bytes`. */
-static void join_and_send(const Job *job, const char *bytes, gsize size) {
-    g_autoptr(GSocket) socket = intrude(job, NULL, 0);
+/* The next frame of the hub, which must be of `size` bytes with its header and of that type. */
+static void expect_frame(GSocket *socket, char *frame, gsize size, char type) {
+    g_socket_set_timeout(socket, 10);
+    g_assert_cmpint(g_socket_receive(socket, frame, size, NULL, NULL), ==, (gssize)size);
+    g_assert_cmpint(frame[4], ==, type);
+}
+
+/* A hub that hangs up on the first peer instead of welcoming it, as one that is hard pressed may.
+ */
+static gpointer serve_half(gpointer data) {
+    GSocket *listener = data;
+    g_autoptr(GSocket) socket = g_socket_accept(listener, NULL, NULL);
+    g_autoptr(GByteArray) out = g_byte_array_new();
+    char hello[256];
+
+    refit_body_put_u32(out, 12 + 32);
+    g_byte_array_append(out, (const guint8 *)"\1refit-rv\0\0\0\1", 13);
+    g_byte_array_set_size(out, 12 + 32 + 5);
+    (void)g_socket_send(socket, (const char *)out->data, out->len, NULL, NULL);
+    g_assert_cmpint(g_socket_receive(socket, hello, sizeof hello, NULL, NULL), >, 0);
+    return NULL;
+}
+
+static gpointer serve_half_then_well(gpointer data) {
+    Rank *rank = data;
+
+    serve_half(rank->job->listener);
+    return run_rank(rank);
+}
+
+static void a_lost_greeting_is_tried_again(void) {
+    Job job;
+    Rank rank = {&job, 0};
+    GThread *thread;
+
+    init_job(&job, 2, LONG_S, exchange_everything);
+    thread = g_thread_new("server", serve_half_then_well, &rank);
+    run_ranks(&job, 1, 1);
+    g_thread_join(thread);
+    g_assert_no_error(job.errors[0]);
+    g_assert_no_error(job.errors[1]);
+    clear_job(&job);
+}
+
+/* Rank 1 of `job` on a connection that has had its challenge: proves the token by hand. */
+static void greet_by_hand(const Job *job, GSocket *socket, const char *challenge) {
     g_autoptr(GByteArray) hello = g_byte_array_new();
     RefitProofInput input = {.token = TOKEN, .world = job->world, .rank = 1};
     guint8 proof[REFIT_PROOF_BYTES];
-    char challenge[49], welcome[37];
+    char welcome[37];
     const char type = REFIT_FRAME_HELLO;
 
-    g_assert_cmpint(g_socket_receive(socket, challenge, sizeof challenge, NULL, NULL), ==, 49);
     memcpy(input.hub_nonce, challenge + 17, REFIT_NONCE_BYTES);
     refit_proof_make(&input, FALSE, proof);
     refit_body_put_u32(hello, 12 + 8 + REFIT_NONCE_BYTES + REFIT_PROOF_BYTES);
@@ -421,10 +467,65 @@ static void join_and_send(const Job *job, const char *bytes, gsize size) {
     g_byte_array_append(hello, input.peer_nonce, REFIT_NONCE_BYTES);
     g_byte_array_append(hello, proof, sizeof proof);
     g_socket_send(socket, (const char *)hello->data, hello->len, NULL, NULL);
-    g_assert_cmpint(g_socket_receive(socket, welcome, sizeof welcome, NULL, NULL), ==, 37);
-    g_assert_cmpint(welcome[4], ==, REFIT_FRAME_WELCOME);
+    expect_frame(socket, welcome, sizeof welcome, REFIT_FRAME_WELCOME);
+}
+
+/* Rank 1 of `job`, which joins by hand and then sends `bytes`. */
+static void join_and_send(const Job *job, const char *bytes, gsize size) {
+    g_autoptr(GSocket) socket = intrude(job, NULL, 0);
+    char challenge[49];
+
+    expect_frame(socket, challenge, sizeof challenge, REFIT_FRAME_CHALLENGE);
+    greet_by_hand(job, socket, challenge);
     g_socket_send(socket, bytes, size, NULL, NULL);
     g_byte_array_unref(read_all(socket)); /* until the hub hangs up */
+}
+
+/* All ranks of a large job may be about to greet at the same time. */
+static void ranks_that_come_together_are_all_heard(void) {
+    enum { CROWD = 150 };
+    GSocket *sockets[CROWD];
+    char challenges[CROWD][49];
+    Job job;
+    Rank rank = {&job, 0};
+    GThread *thread;
+
+    init_job(&job, CROWD + 1, LONG_S, NULL);
+    thread = g_thread_new("rank", run_rank, &rank);
+    for (guint i = 0; i < CROWD; i++)
+        sockets[i] = intrude(&job, NULL, 0);
+    for (guint i = CROWD; i-- > 0;)
+        expect_frame(sockets[i], challenges[i], sizeof challenges[i], REFIT_FRAME_CHALLENGE);
+    greet_by_hand(&job, sockets[0], challenges[0]);
+    g_socket_send(sockets[0], "\0\0\0\0\xb", 5, NULL, NULL); /* leaves */
+    g_thread_join(thread);
+    assert_says(job.errors[0], "rank 1 left before all ranks had joined");
+    for (guint i = 0; i < CROWD; i++)
+        g_object_unref(sockets[i]);
+    clear_job(&job);
+}
+
+/* With one descriptor less than it takes. */
+static void a_hub_that_cannot_accept_says_so(void) {
+    struct rlimit before, lowered;
+    g_autoptr(GSocket) socket = NULL;
+    int free_fd;
+    Job job;
+
+    init_job(&job, 2, SHORT_S, NULL);
+    socket = intrude(&job, NULL, 0); /* waits in the listener's queue */
+    free_fd = dup(0);
+    close(free_fd);
+    g_assert_cmpint(getrlimit(RLIMIT_NOFILE, &before), ==, 0);
+    lowered = before;
+    lowered.rlim_cur = (rlim_t)free_fd + 2; /* for rank 0's own connection */
+    g_assert_cmpint(setrlimit(RLIMIT_NOFILE, &lowered), ==, 0);
+    run_ranks(&job, 0, 1);
+    g_assert_cmpint(setrlimit(RLIMIT_NOFILE, &before), ==, 0);
+    assert_says(job.errors[0], "rank 1 of 2 did not join within ");
+    assert_says(job.errors[0], "rank 0 cannot accept more connections: ");
+    assert_says(job.errors[0], "oo many open files");
+    clear_job(&job);
 }
 
 static void members_that_send_nonsense_end_the_job_by_name(void) {
@@ -450,7 +551,8 @@ static void members_that_send_nonsense_end_the_job_by_name(void) {
         thread = g_thread_new("rank", run_rank, &rank);
         join_and_send(&job, rows[i].bytes, rows[i].size);
         g_thread_join(thread);
-        assert_says(job.errors[0], "rank 1: it sent what is no message of the rendezvous");
+        g_assert_cmpstr(job.errors[0]->message, ==,
+                        "rank 1: it sent what is no message of the rendezvous");
         clear_job(&job);
     }
 }
@@ -486,6 +588,11 @@ int main(int argc, char **argv) {
                     another_server_at_the_port_is_recognised);
     g_test_add_func("/rendezvous/a-hub-without-the-token-is-recognised",
                     a_hub_without_the_token_is_recognised);
+    g_test_add_func("/rendezvous/a-lost-greeting-is-tried-again", a_lost_greeting_is_tried_again);
+    g_test_add_func("/rendezvous/ranks-that-come-together-are-all-heard",
+                    ranks_that_come_together_are_all_heard);
+    g_test_add_func("/rendezvous/a-hub-that-cannot-accept-says-so",
+                    a_hub_that_cannot_accept_says_so);
     g_test_add_func("/rendezvous/members-that-send-nonsense-end-the-job-by-name",
                     members_that_send_nonsense_end_the_job_by_name);
     return g_test_run();

@@ -1,0 +1,128 @@
+/*
+ * Each run is a child process, at most SIDE_BY_SIDE at a time. Its stand-in says when the fault
+ * happens, so a run that never reaches it is found out. Cost: the longest time-out per batch.
+ */
+
+#include "fault-runs.h"
+
+#include "random-case.h"
+
+#include <string.h>
+
+enum { SIDE_BY_SIDE = 6 };
+
+/* Time-outs of a run, one after the other. */
+static const double patience[] = {1, 6, 36};
+
+static struct {
+    FaultRun run;
+    double patience;
+} scene;
+
+static RefitPlan *plan_with(const RefitProblem *problem, const char *name) {
+    g_autoptr(GError) error = NULL;
+    const RefitStrategy *strategy = refit_strategy_find(name, &error);
+    g_assert_no_error(error);
+    RefitPlan *plan = refit_plan_new(problem, strategy, &error);
+    g_assert_no_error(error);
+    return plan;
+}
+
+static void body(void) {
+    g_autoptr(GError) error = NULL;
+    const FaultRun *what = &scene.run;
+    g_autofree char *path =
+        what->case_name != NULL
+            ? g_strdup_printf("%s/data/run/%s.yaml", REFIT_TEST_SOURCE_DIR, what->case_name)
+            : g_strdup("tiny");
+    g_autoptr(RefitCase) refit_case = refit_case_load(input_store(), path, NULL, &error);
+    g_assert_no_error(error);
+    g_autoptr(RefitProblem) problem = plan_case_problem(refit_case);
+    g_autoptr(RefitPlan) plan =
+        plan_with(problem, what->strategy != NULL ? what->strategy : "refit");
+    g_autoptr(RefitPlan) second = what->then != NULL ? plan_with(problem, what->then) : NULL;
+    g_autoptr(ProgramSet) set = program_set_new(plan);
+    g_autoptr(ProgramSet) then = second != NULL ? program_set_new(second) : NULL;
+    ExecutorRun run = what->run;
+
+    if (run.timeout_s == 0)
+        run.timeout_s = 0.6 * scene.patience;
+    run.then = then;
+    executor_run(set, &run);
+}
+
+static Child *start(const FaultRun *run, double with_patience) {
+    g_autofree char *fault =
+        g_strdup_printf("REFIT_STANDIN_FAULT=%s%s%s", run->fault != NULL ? run->fault : "",
+                        run->never != NULL ? "," : "", run->never != NULL ? run->never : "");
+    g_autofree char *stuck =
+        g_strdup_printf("REFIT_STANDIN_TIMEOUT_MS=%.0f", 20000 + 1000 * with_patience);
+    const char *const environment[] = {"REFIT_STANDIN_DEVICES=65", "REFIT_STANDIN_FAULT_LOG=1",
+                                       fault, stuck, NULL};
+
+    scene.run = *run;
+    scene.patience = with_patience;
+    return child_start(body, environment);
+}
+
+static gboolean says_line(const char *text, const char *line) {
+    gsize length = strlen(line);
+
+    for (const char *at = text; (at = strstr(at, line)) != NULL; at += length)
+        if (at[length] == '\n' && (at == text || at[-1] == '\n'))
+            return TRUE;
+    return FALSE;
+}
+
+/* Whether it ended as it should; *again_out: a time-out came too early. */
+static gboolean end(Child *child, const FaultRun *run, gboolean *again_out) {
+    g_autofree char *happened = run->fault == NULL || run->may_miss
+                                    ? NULL
+                                    : g_strdup_printf("stand-in: fault: %s", run->fault);
+    int code;
+    g_autofree char *said = child_end(child, &code);
+    gboolean missed = happened != NULL && !says_line(said, happened);
+    g_autofree char *wrong =
+        run->never != NULL ? g_strdup_printf("stand-in: fault: %s", run->never) : NULL;
+    gboolean one_more = wrong != NULL && says_line(said, wrong);
+
+    *again_out = run->run.timeout_s == 0 && (code == EXECUTOR_EXIT_LATE || missed);
+    if (code != 0 || missed || one_more)
+        g_test_message("%s with %s ended with %d%s and said:\n%s",
+                       run->strategy != NULL ? run->strategy : "refit",
+                       run->fault != NULL ? run->fault : "no fault", code,
+                       missed     ? ", without its fault,"
+                       : one_more ? ", with one fault too many,"
+                                  : "",
+                       said);
+    return code == 0 && !missed && !one_more;
+}
+
+void fault_runs(const FaultRun *runs, guint n) {
+    g_autofree gboolean *left = g_new(gboolean, n);
+    Child *children[SIDE_BY_SIDE];
+
+    for (guint i = 0; i < n; i++)
+        left[i] = TRUE;
+    for (guint p = 0; p < G_N_ELEMENTS(patience); p++) {
+        for (guint first = 0; first < n;) {
+            guint which[SIDE_BY_SIDE], n_started = 0;
+            for (; first < n && n_started < SIDE_BY_SIDE; first++)
+                if (left[first]) {
+                    which[n_started] = first;
+                    children[n_started++] = start(&runs[first], patience[p]);
+                }
+            for (guint i = 0; i < n_started; i++) {
+                gboolean again;
+                gboolean well = end(children[i], &runs[which[i]], &again);
+                left[which[i]] = !well && again && p + 1 < G_N_ELEMENTS(patience);
+                if (!well && !left[which[i]])
+                    g_test_fail();
+            }
+        }
+    }
+}
+
+gboolean fault_runs_all(void) {
+    return g_strcmp0(g_getenv("REFIT_LONG"), "1") == 0;
+}
