@@ -56,14 +56,20 @@ static gboolean is_first(const GArray *rows, guint index) {
     return TRUE;
 }
 
+/* Of the first rows, every so many: sanitizers take most of a minute for 64 ranks. */
+static guint first_rows_step(void) {
+    return EXECUTOR_IS_SLOW && !strategy_long_tier() ? 4 : 1;
+}
+
 static GPtrArray *choose(const GArray *rows, const Share *share) {
     gboolean every_row = takes_all(share->every_row);
     GPtrArray *list = g_ptr_array_new();
+    guint n_first = 0;
 
     for (guint i = 0; i < rows->len; i++) {
         M2nRow *row = &g_array_index(rows, M2nRow, i);
         if (row->must_work && row->world >= share->smallest && row->world <= share->largest &&
-            (every_row || is_first(rows, i)))
+            (every_row || (is_first(rows, i) && n_first++ % first_rows_step() == 0)))
             g_ptr_array_add(list, row);
     }
     return list;
@@ -127,8 +133,12 @@ static void test_rows(gconstpointer data) {
         child_passes(body_rows, environment);
         n_done += chosen.n;
     }
-    if (!g_test_failed())
-        g_assert_cmpuint(n_done, ==, takes_all(share->every_row) ? share->n_all : share->n_first);
+    if (g_test_failed())
+        return;
+    if (takes_all(share->every_row))
+        g_assert_cmpuint(n_done, ==, share->n_all);
+    else
+        g_assert_cmpuint(n_done, ==, (share->n_first - 1) / first_rows_step() + 1);
 }
 
 int main(int argc, char **argv) {

@@ -250,9 +250,10 @@ static void run_case(const char *name, const char *strategy, RanksAs as) {
 
 static void test_threads(gconstpointer data) {
     guint index = GPOINTER_TO_UINT(data);
+    guint step = EXECUTOR_WATCHES_THREADS ? WATCHED : EXECUTOR_IS_SLOW ? 2 : 1;
 
-    if (EXECUTOR_WATCHES_THREADS && index % WATCHED != 0 && !strategy_long_tier()) {
-        g_test_skip("takes long under ThreadSanitizer; set REFIT_LONG=1");
+    if (index % step != 0 && !strategy_long_tier()) {
+        g_test_skip("takes long under sanitizers; set REFIT_LONG=1");
         return;
     }
     chosen.turn = index % N_OTHERS;
