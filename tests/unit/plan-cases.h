@@ -136,6 +136,19 @@ static inline RefitPlan *plan_case_relay_plan(const RefitProblem *problem) {
     return plan_case_finish(builder);
 }
 
+/* A region of class 0 goes from rank 0 to 1, to 2 and to 3, in slices. */
+static inline RefitPlan *plan_case_chain_plan(const RefitProblem *problem, const char *region,
+                                              guint slices) {
+    g_autoptr(RefitPlanBuilder) builder = refit_plan_builder_new(problem, "by hand");
+    guint stage = refit_plan_builder_add_stage(builder, "chain", slices), dep = 0;
+
+    plan_case_assign_all(builder, problem, refit_plan_builder_add_batch(builder, 0, 0, FALSE));
+    for (guint hop = 0; hop < 3; hop++)
+        dep = plan_case_add(builder, 0, region, hop, hop + 1, stage, REFIT_LANDING_HOME, &dep,
+                            hop == 0 ? 0 : 1);
+    return plan_case_finish(builder);
+}
+
 /* Rank 0 assembles the tensor and a chain of all destinations receives it as a bucket. */
 static inline RefitPlan *plan_case_bucket_plan(const RefitProblem *problem) {
     g_autoptr(RefitPlanBuilder) builder = refit_plan_builder_new(problem, "by hand");

@@ -75,6 +75,17 @@ static inline RefitPlan *strategy_plan(const RefitProblem *problem, const char *
     return plan;
 }
 
+/* NULL when the strategy cannot serve such a case. */
+static inline RefitPlan *strategy_try_plan(const RefitProblem *problem,
+                                           const RefitStrategy *strategy) {
+    g_autoptr(GError) error = NULL;
+    RefitPlan *plan = refit_plan_new(problem, strategy, &error);
+
+    if (!g_error_matches(error, REFIT_ERROR, REFIT_ERROR_INFEASIBLE))
+        g_assert_no_error(error);
+    return plan;
+}
+
 /* Bytes of one transfer over all members of its class. */
 static inline guint64 strategy_moved(const RefitPlan *plan, const RefitTransfer *transfer) {
     return refit_plan_transfer_bytes(plan, transfer) *

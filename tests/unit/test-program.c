@@ -133,14 +133,7 @@ static void test_chain(void) {
                       "rules: [{tensors: w, ranks: [0], place: [replicate]}]", 3,
                       "rules: [{tensors: w, mesh: [3], place: [replicate]}]");
     g_autoptr(RefitProblem) problem = plan_case_problem(refit_case);
-    g_autoptr(RefitPlanBuilder) builder = refit_plan_builder_new(problem, "by hand");
-    guint stage = refit_plan_builder_add_stage(builder, "chain", 4), dep = 0;
-
-    plan_case_assign_all(builder, problem, refit_plan_builder_add_batch(builder, 0, 0, FALSE));
-    for (guint hop = 0; hop < 3; hop++)
-        dep = plan_case_add(builder, 0, "0:16,0:4", hop, hop + 1, stage, REFIT_LANDING_HOME, &dep,
-                            hop == 0 ? 0 : 1);
-    g_autoptr(RefitPlan) plan = plan_case_finish(builder);
+    g_autoptr(RefitPlan) plan = plan_case_chain_plan(problem, "0:16,0:4", 4);
     g_autoptr(ProgramSet) set = program_set_new(plan);
     /* Rank 1 receives over NVLink in numbers 0-3 and sends over the network in 1-4. */
     const RefitProgram *middle = set->programs[1];
@@ -171,12 +164,10 @@ static void assert_case_runs(const RefitCase *refit_case, guint seed) {
     g_autoptr(RefitProblem) problem = plan_case_problem(refit_case);
 
     for (guint i = 0; refit_strategies()[i] != NULL; i++) {
-        g_autoptr(GError) error = NULL;
-        g_autoptr(RefitPlan) plan = refit_plan_new(problem, refit_strategies()[i], &error);
+        g_autoptr(RefitPlan) plan = strategy_try_plan(problem, refit_strategies()[i]);
 
-        if (g_error_matches(error, REFIT_ERROR, REFIT_ERROR_INFEASIBLE))
+        if (plan == NULL)
             continue;
-        g_assert_no_error(error);
         g_test_message("strategy %s", plan->strategy);
         assert_plan_runs(plan, seed);
     }
