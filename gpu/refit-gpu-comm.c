@@ -134,11 +134,10 @@ void refit_gpu_comms_assign(RefitGpuWork *work) {
     g_autofree guint8 *used = g_new0(guint8, MAX(n_streams, 1));
 
     /* Of the whole plan, not of this rank: all ranks must count alike. */
-    for (guint p = 0; p < plan->n_pairs; p++)
-        for (guint lane = 0; lane < plan->n_lanes; lane++) {
-            guint track = plan->stages[plan->pairs[p].stage].track;
-            used[(track * plan->n_lanes + lane) * REFIT_N_LINKS + plan->pairs[p].link] = 1;
-        }
+    for (guint64 m = 0; m < plan->n_messages; m++) {
+        const RefitPair *pair = &plan->pairs[plan->messages[m].pair];
+        used[refit_program_stream(plan, pair->stage, plan->messages[m].batch, pair->link)] = 1;
+    }
     work->comm_of = g_new0(guint, MAX(n_streams, 1));
     for (guint s = 0; s < n_streams; s++) {
         guint link = s % REFIT_N_LINKS;
@@ -233,16 +232,14 @@ static gboolean finalize(RefitGpuRank *self, ncclComm_t comm) {
            ncclCommDestroy(comm) == ncclSuccess;
 }
 
-/* The last ones first, on all ranks: the others' parent is the last to go. */
+/* In one order on all ranks, in which the parent, the network's first, is the last to go. */
 static gboolean finalize_all(RefitGpuRank *self) {
-    for (guint link = REFIT_N_LINKS; link-- > 0;)
-        for (; self->n_comms[link] > (link == REFIT_LINK_NETWORK ? 1u : 0u); self->n_comms[link]--)
+    G_STATIC_ASSERT(REFIT_LINK_NETWORK == REFIT_N_LINKS - 1);
+
+    for (guint link = 0; link < REFIT_N_LINKS; link++)
+        for (; self->n_comms[link] > 0; self->n_comms[link]--)
             if (!finalize(self, self->comms[link][self->n_comms[link] - 1]))
                 return FALSE;
-    if (self->n_comms[REFIT_LINK_NETWORK] > 0 &&
-        !finalize(self, self->comms[REFIT_LINK_NETWORK][0]))
-        return FALSE;
-    self->n_comms[REFIT_LINK_NETWORK] = 0;
     return TRUE;
 }
 

@@ -104,18 +104,6 @@ static gboolean read_turn(Reading *reading, const RefitGpuTurn *turn, GError **e
                        turn->after.bytes, error);
 }
 
-static int compare_events(gconstpointer left, gconstpointer right) {
-    const RefitEvent *a = left, *b = right;
-
-    if (a->end_s != b->end_s)
-        return a->end_s < b->end_s ? -1 : 1;
-    if (a->step != b->step)
-        return a->step < b->step ? -1 : 1;
-    if (a->rank != b->rank)
-        return a->rank < b->rank ? -1 : 1;
-    return (a->peer > b->peer) - (a->peer < b->peer);
-}
-
 gboolean refit_gpu_measure(RefitGpuRank *self, RefitEventFunc func, gpointer user_data,
                            GError **error) {
     const RefitGpuWork *work = self->work;
@@ -134,7 +122,7 @@ gboolean refit_gpu_measure(RefitGpuRank *self, RefitEventFunc func, gpointer use
         if (work->stages[s].end_s < work->stages[s].start_s)
             work->stages[s].start_s = work->stages[s].end_s = 0;
     self->result.duration_s = MAX(reading.last_s - MIN(reading.first_s, reading.last_s), 0);
-    g_array_sort(events, compare_events);
+    g_array_sort(events, refit_event_compare);
     for (guint i = 0; i < events->len; i++)
         func(&g_array_index(events, RefitEvent, i), user_data);
     return TRUE;

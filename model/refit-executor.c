@@ -1,4 +1,4 @@
-/* Names of what an executor reports. */
+/* What an executor reports: names, and the order of events. */
 
 #include "refit-executor.h"
 
@@ -11,4 +11,18 @@ const char *refit_activity_name(RefitActivity activity) {
 
     g_return_val_if_fail((guint)activity < REFIT_N_ACTIVITIES, "unknown");
     return names[activity];
+}
+
+int refit_event_compare(gconstpointer left, gconstpointer right) {
+    const RefitEvent *a = left, *b = right;
+
+    if (a->end_s != b->end_s)
+        return a->end_s < b->end_s ? -1 : 1;
+    if (a->step != b->step)
+        return a->step < b->step ? -1 : 1;
+    if (a->rank != b->rank)
+        return a->rank < b->rank ? -1 : 1;
+    if (a->peer != b->peer)
+        return a->peer < b->peer ? -1 : 1;
+    return (int)a->activity - (int)b->activity;
 }

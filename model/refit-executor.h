@@ -37,7 +37,9 @@ typedef struct {
     guint64 bytes;
 } RefitEvent;
 
-/* Events come in order of (end_s, step, rank, peer). */
+/* By (end_s, step, rank, peer, activity); for g_array_sort(). */
+int refit_event_compare(gconstpointer left, gconstpointer right);
+/* Events come in the order of refit_event_compare(). */
 typedef void (*RefitEventFunc)(const RefitEvent *event, gpointer user_data);
 
 typedef struct {

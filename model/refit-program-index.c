@@ -41,36 +41,6 @@ static void deal_messages(RefitProgramIndex *index) {
     index->message_offsets = offsets;
 }
 
-static void collect_deps(RefitProgramIndex *index) {
-    const RefitPlan *plan = index->plan;
-    g_autofree guint *pair_mark = g_new0(guint, MAX(plan->n_pairs, 1));
-    g_autofree guint *stage_mark = g_new0(guint, MAX(plan->n_stages, 1));
-
-    index->dep_offsets = g_new(guint, (gsize)plan->n_pairs + 1);
-    index->deps = g_array_new(FALSE, FALSE, sizeof(guint));
-    index->follows = g_new0(guint8, MAX(plan->n_pairs, 1));
-    for (guint p = 0; p < plan->n_pairs; p++) {
-        const RefitPair *pair = &plan->pairs[p];
-
-        index->dep_offsets[p] = index->deps->len;
-        for (guint t = pair->first_transfer; t < pair->first_transfer + pair->n_transfers; t++)
-            for (guint d = 0; d < plan->transfers[t].n_deps; d++) {
-                const RefitTransfer *on =
-                    &plan->transfers[plan->deps[plan->transfers[t].first_dep + d]];
-                gboolean inside = on->stage == pair->stage;
-                guint *mark = inside ? &pair_mark[on->pair] : &stage_mark[on->stage];
-                guint dep = inside ? on->pair : on->stage | REFIT_PROGRAM_DEP_STAGE;
-
-                if (inside)
-                    index->follows[p] = 1;
-                if (*mark != p + 1)
-                    g_array_append_val(index->deps, dep);
-                *mark = p + 1;
-            }
-    }
-    index->dep_offsets[plan->n_pairs] = index->deps->len;
-}
-
 /* ---- views ---- */
 
 /* A dense, row-major view of `region`. */
@@ -122,7 +92,7 @@ RefitProgramIndex *refit_program_index_new(const RefitPlan *plan, GError **error
         n_tracks = MAX(n_tracks, plan->stages[stage].track + 1);
     index->n_streams = n_tracks * plan->n_lanes * REFIT_N_LINKS;
     deal_messages(index);
-    collect_deps(index);
+    index->deps = refit_plan_deps_new(plan);
     pack_views(index);
     return refit_program_choose_parts(index, error) ? g_steal_pointer(&index) : NULL;
 }
@@ -136,9 +106,7 @@ void refit_program_index_free(RefitProgramIndex *index) {
         refit_region_clear(&index->whole[c].region);
     g_free(index->message_offsets);
     g_free(index->messages);
-    g_free(index->dep_offsets);
-    g_array_unref(index->deps);
-    g_free(index->follows);
+    refit_plan_deps_free(index->deps);
     g_free(index->slices);
     g_free(index->chunk_bytes);
     g_free(index->packed);

@@ -45,10 +45,14 @@ static gboolean has_local_hop(const RefitProgramIndex *index, guint first, guint
     const RefitPlan *plan = index->plan;
 
     for (guint m = first; m < end; m++) {
-        guint pair = plan->messages[m].pair;
+        guint n_deps;
+        const guint *deps = refit_plan_deps_get(index->deps, plan->messages[m].pair, &n_deps);
 
-        if (plan->pairs[pair].link == REFIT_LINK_LOCAL && index->follows[pair])
-            return TRUE;
+        if (plan->pairs[plan->messages[m].pair].link != REFIT_LINK_LOCAL)
+            continue;
+        for (guint d = 0; d < n_deps; d++)
+            if ((deps[d] & REFIT_PLAN_DEP_STAGE) == 0)
+                return TRUE;
     }
     return FALSE;
 }

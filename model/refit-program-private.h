@@ -2,6 +2,7 @@
 
 /* Shared by the files that make programs; not for other modules. */
 
+#include "refit-plan-deps.h"
 #include "refit-program.h"
 
 G_BEGIN_DECLS
@@ -11,17 +12,13 @@ struct _RefitProgramIndex {
     guint n_streams;        /* of a rank */
     guint *message_offsets; /* per rank: slice of messages */
     guint *messages;        /* of the plan, ascending; a local one once */
-    guint *dep_offsets;     /* per pair: slice of deps */
-    GArray *deps;           /* guint: pairs of the same stage, or earlier stages */
-    guint8 *follows;        /* per pair: depends on its own stage */
-    guint *slices;          /* per batch and stage */
-    guint64 *chunk_bytes;   /* per stage and link */
-    RefitView *packed;      /* per region of the plan: dense, row-major */
-    RefitView *whole;       /* per class: the same of the full tensor */
-    guint64 *volumes;       /* per region: elements */
+    RefitPlanDeps *deps;
+    guint *slices;        /* per batch and stage */
+    guint64 *chunk_bytes; /* per stage and link */
+    RefitView *packed;    /* per region of the plan: dense, row-major */
+    RefitView *whole;     /* per class: the same of the full tensor */
+    guint64 *volumes;     /* per region: elements */
 };
-
-#define REFIT_PROGRAM_DEP_STAGE 0x80000000u /* or-ed into a dependency: a stage, not a pair */
 
 /* Numbers that the message has: its stage's slices, or 1. */
 guint refit_program_message_slices(const RefitProgramIndex *index, const RefitMessage *message);

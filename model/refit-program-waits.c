@@ -131,13 +131,14 @@ static void want_deps(const RefitWaits *waits, const GArray *steps, const RefitM
                       const RefitStepUse *use, gboolean *in_slices) {
     const RefitProgramIndex *index = waits->index;
     const RefitPair *pairs = index->plan->pairs, *pair = &pairs[message->pair];
+    guint n_deps;
+    const guint *deps = refit_plan_deps_get(index->deps, message->pair, &n_deps);
 
-    for (guint d = index->dep_offsets[message->pair]; d < index->dep_offsets[message->pair + 1];
-         d++) {
-        guint dep = g_array_index(index->deps, guint, d);
+    for (guint d = 0; d < n_deps; d++) {
+        guint dep = deps[d];
 
-        if ((dep & REFIT_PROGRAM_DEP_STAGE) != 0) {
-            want_stage(waits, steps, dep & ~REFIT_PROGRAM_DEP_STAGE);
+        if ((dep & REFIT_PLAN_DEP_STAGE) != 0) {
+            want_stage(waits, steps, dep & ~REFIT_PLAN_DEP_STAGE);
         } else if (use->group != NULL) {
             in_slices[pairs[dep].link] = TRUE;
         } else {

@@ -1,6 +1,5 @@
 /*
- * Dependencies of transfers become dependencies of pairs, by marking what a pair has seen; a
- * message is found by its pair and batch, an arrival by a key of batch, stage and rank, both by
+ * A message is found by its pair and batch, an arrival by a key of batch, stage and rank, both by
  * bisection. Arrivals that nothing waits for do not exist, which keeps their number near that of
  * the messages that forward something.
  */
@@ -9,37 +8,11 @@
 
 struct _RefitSimDeps {
     const RefitPlan *plan;
-    guint *offsets; /* per pair, slice of deps */
-    GArray *deps;
+    RefitPlanDeps *pairs;
     guint *pair_offsets; /* per pair, slice of pair_messages, by batch */
     guint *pair_messages;
     GArray *arrivals; /* guint64 keys, sorted */
 };
-
-static void collect_deps(RefitSimDeps *self) {
-    const RefitPlan *plan = self->plan;
-    g_autofree guint *pair_mark = g_new0(guint, MAX(plan->n_pairs, 1));
-    g_autofree guint *stage_mark = g_new0(guint, MAX(plan->n_stages, 1));
-
-    for (guint p = 0; p < plan->n_pairs; p++) {
-        const RefitPair *pair = &plan->pairs[p];
-
-        self->offsets[p] = self->deps->len;
-        for (guint t = pair->first_transfer; t < pair->first_transfer + pair->n_transfers; t++)
-            for (guint d = 0; d < plan->transfers[t].n_deps; d++) {
-                const RefitTransfer *on =
-                    &plan->transfers[plan->deps[plan->transfers[t].first_dep + d]];
-                gboolean inside = on->stage == pair->stage;
-                guint *mark = inside ? &pair_mark[on->pair] : &stage_mark[on->stage];
-                guint dep = inside ? on->pair : on->stage | REFIT_SIM_DEP_STAGE;
-
-                if (*mark != p + 1)
-                    g_array_append_val(self->deps, dep);
-                *mark = p + 1;
-            }
-    }
-    self->offsets[plan->n_pairs] = self->deps->len;
-}
 
 static void index_messages(RefitSimDeps *self) {
     const RefitPlan *plan = self->plan;
@@ -73,8 +46,8 @@ static void collect_arrivals(RefitSimDeps *self) {
         const guint *deps = refit_sim_deps_of_pair(self, message->pair, &n);
 
         for (guint d = 0; d < n; d++)
-            if ((deps[d] & REFIT_SIM_DEP_STAGE) != 0) {
-                guint64 key = arrival_key(plan, message->batch, deps[d] & ~REFIT_SIM_DEP_STAGE,
+            if ((deps[d] & REFIT_PLAN_DEP_STAGE) != 0) {
+                guint64 key = arrival_key(plan, message->batch, deps[d] & ~REFIT_PLAN_DEP_STAGE,
                                           plan->pairs[message->pair].src);
                 g_array_append_val(self->arrivals, key);
             }
@@ -91,12 +64,10 @@ RefitSimDeps *refit_sim_deps_new(const RefitPlan *plan) {
     RefitSimDeps *self = g_new0(RefitSimDeps, 1);
 
     self->plan = plan;
-    self->offsets = g_new(guint, (gsize)plan->n_pairs + 1);
-    self->deps = g_array_new(FALSE, FALSE, sizeof(guint));
+    self->pairs = refit_plan_deps_new(plan);
     self->pair_offsets = g_new0(guint, (gsize)plan->n_pairs + 2);
     self->pair_messages = g_new(guint, MAX(plan->n_messages, 1));
     self->arrivals = g_array_new(FALSE, FALSE, sizeof(guint64));
-    collect_deps(self);
     index_messages(self);
     collect_arrivals(self);
     return self;
@@ -105,8 +76,7 @@ RefitSimDeps *refit_sim_deps_new(const RefitPlan *plan) {
 void refit_sim_deps_free(RefitSimDeps *deps) {
     if (deps == NULL)
         return;
-    g_free(deps->offsets);
-    g_array_unref(deps->deps);
+    refit_plan_deps_free(deps->pairs);
     g_free(deps->pair_offsets);
     g_free(deps->pair_messages);
     g_array_unref(deps->arrivals);
@@ -114,8 +84,7 @@ void refit_sim_deps_free(RefitSimDeps *deps) {
 }
 
 const guint *refit_sim_deps_of_pair(const RefitSimDeps *deps, guint pair, guint *n_out) {
-    *n_out = deps->offsets[pair + 1] - deps->offsets[pair];
-    return (const guint *)(gpointer)deps->deps->data + deps->offsets[pair];
+    return refit_plan_deps_get(deps->pairs, pair, n_out);
 }
 
 guint refit_sim_deps_message(const RefitSimDeps *deps, guint pair, guint batch) {

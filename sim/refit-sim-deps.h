@@ -1,16 +1,12 @@
 #pragma once
 
-/*
- * What the messages of a plan wait for, gathered per pair: messages of other pairs in the same
- * stage, and everything that an earlier stage brings to the sender.
- */
+/* What the messages of a plan wait for, and where to find it. */
 
-#include "refit-plan.h"
+#include "refit-plan-deps.h"
 
 G_BEGIN_DECLS
 
 #define REFIT_SIM_NONE G_MAXUINT
-#define REFIT_SIM_DEP_STAGE 0x80000000u /* or-ed into a dependency: a stage, not a pair */
 
 typedef struct _RefitSimDeps RefitSimDeps;
 
@@ -19,7 +15,7 @@ RefitSimDeps *refit_sim_deps_new(const RefitPlan *plan);
 void refit_sim_deps_free(RefitSimDeps *deps);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(RefitSimDeps, refit_sim_deps_free)
 
-/* Distinct pairs of the same stage and earlier stages that `pair` waits for. Borrowed. */
+/* refit_plan_deps_get() of the plan. */
 const guint *refit_sim_deps_of_pair(const RefitSimDeps *deps, guint pair, guint *n_out);
 /* The message of `pair` in `batch`, or REFIT_SIM_NONE. */
 guint refit_sim_deps_message(const RefitSimDeps *deps, guint pair, guint batch);

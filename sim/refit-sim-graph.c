@@ -324,9 +324,9 @@ static void add_dependencies(Build *build, guint m, guint first) {
     for (guint d = 0; d < n_deps; d++) {
         guint dep = deps[d], before;
 
-        if ((dep & REFIT_SIM_DEP_STAGE) != 0) {
+        if ((dep & REFIT_PLAN_DEP_STAGE) != 0) {
             add_edge(build,
-                     arrivals_at(build, message->batch, dep & ~REFIT_SIM_DEP_STAGE, pair->src),
+                     arrivals_at(build, message->batch, dep & ~REFIT_PLAN_DEP_STAGE, pair->src),
                      first);
             continue;
         }

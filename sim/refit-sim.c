@@ -75,20 +75,6 @@ static void add_copy_event(GArray *events, const RefitNetsimTime *times, guint i
     g_array_append_val(events, event);
 }
 
-static int compare_events(gconstpointer left, gconstpointer right) {
-    const RefitEvent *a = left, *b = right;
-
-    if (a->end_s != b->end_s)
-        return a->end_s < b->end_s ? -1 : 1;
-    if (a->step != b->step)
-        return a->step < b->step ? -1 : 1;
-    if (a->rank != b->rank)
-        return a->rank < b->rank ? -1 : 1;
-    if (a->peer != b->peer)
-        return a->peer < b->peer ? -1 : 1;
-    return (int)a->activity - (int)b->activity;
-}
-
 static GArray *collect_events(const Simulator *self, const RefitNetsimTime *times) {
     static const RefitActivity moves[REFIT_N_LINKS] = {
         [REFIT_LINK_LOCAL] = REFIT_ACTIVITY_LOCAL,
@@ -115,7 +101,7 @@ static GArray *collect_events(const Simulator *self, const RefitNetsimTime *time
         add_copy_event(events, times, items->pack, message, pair->src, REFIT_ACTIVITY_PACK);
         add_copy_event(events, times, items->unpack, message, pair->dst, REFIT_ACTIVITY_UNPACK);
     }
-    g_array_sort(events, compare_events);
+    g_array_sort(events, refit_event_compare);
     return events;
 }
 

@@ -359,16 +359,21 @@ static gpointer serve_nonsense(gpointer data) {
     return NULL;
 }
 
-static void another_server_at_the_port_is_recognised(void) {
+/* Rank 1 meets `serve` in the place of rank 0. */
+static void assert_recognised(GThreadFunc serve) {
     Job job;
     GThread *thread;
 
     init_job(&job, 2, LONG_S, NULL);
-    thread = g_thread_new("server", serve_nonsense, job.listener);
+    thread = g_thread_new("server", serve, job.listener);
     run_ranks(&job, 1, 1);
     assert_says(job.errors[1], "is no rank 0 of a refit job");
     g_thread_join(thread);
     clear_job(&job);
+}
+
+static void another_server_at_the_port_is_recognised(void) {
+    assert_recognised(serve_nonsense);
 }
 
 /* A hub that does not know the token, and accepts everybody. */
@@ -394,15 +399,7 @@ static gpointer serve_falsely(gpointer data) {
 }
 
 static void a_hub_without_the_token_is_recognised(void) {
-    Job job;
-    GThread *thread;
-
-    init_job(&job, 2, LONG_S, NULL);
-    thread = g_thread_new("server", serve_falsely, job.listener);
-    run_ranks(&job, 1, 1);
-    assert_says(job.errors[1], "is no rank 0 of a refit job");
-    g_thread_join(thread);
-    clear_job(&job);
+    assert_recognised(serve_falsely);
 }
 
 /* The next frame of the hub, which must be of `size` bytes with its header and of that type. */
