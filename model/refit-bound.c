@@ -7,8 +7,6 @@
 
 #include "refit-bound.h"
 
-#include "refit-cover.h"
-
 /* Ranks, or domains, that alone hold some bytes that must leave them. */
 typedef struct {
     RefitRankSet ranks; /* or domains; members borrowed, or owned by Limits.domain_lists */

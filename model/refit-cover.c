@@ -13,23 +13,6 @@
 
 #include <string.h>
 
-guint refit_rank_set_hash(gconstpointer key) {
-    const RefitRankSet *set = key;
-    guint hash = set->n;
-
-    for (guint i = 0; i < set->n; i++)
-        hash = (hash ^ set->members[i]) * 0x9e3779b1u;
-    return hash;
-}
-
-gboolean refit_rank_set_equal(gconstpointer a, gconstpointer b) {
-    const RefitRankSet *left = a, *right = b;
-
-    return left->n == right->n &&
-           (left->members == right->members ||
-            memcmp(left->members, right->members, left->n * sizeof(guint)) == 0);
-}
-
 static int compare_sets(gconstpointer a, gconstpointer b) {
     const RefitRankSet *left = a, *right = b;
 

@@ -9,13 +9,6 @@
 
 G_BEGIN_DECLS
 
-typedef struct {
-    guint n;
-    const guint *members; /* ascending; at least one */
-} RefitRankSet;
-guint refit_rank_set_hash(gconstpointer set);
-gboolean refit_rank_set_equal(gconstpointer a, gconstpointer b);
-
 /*
  * Fewest ranks with one in every set; 0 for no sets. Finding it is hard in general, so the search
  * gives up after `budget` steps and answers the best it has met: *exact_out is then FALSE. Sets

@@ -112,6 +112,12 @@ gboolean refit_region_contains(const RefitRegion *outer, const RefitRegion *inne
 RefitRegion refit_region_stripe(const RefitRegion *region, guint count, guint index);
 /* Contiguous runs when its elements are visited in row-major order of a dense tensor of `shape`. */
 guint64 refit_region_runs(const RefitRegion *region, const guint64 *shape);
+/*
+ * Elements in the union of n regions of the same number of dims.
+ * Method: sweep over the cuts of the first dim; where several regions meet, sweep the next dim for
+ * just those. Cost: sorting the cuts, plus the regions that meet at each.
+ */
+guint64 refit_union_volume(const RefitRegion *const *regions, guint n);
 /* "[0:2+4:6, 3:6]"; "[]" for 0-d; an empty dim is "0:0". Caller frees. */
 char *refit_region_to_string(const RefitRegion *region);
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(RefitRegion, refit_region_clear)
@@ -135,6 +141,14 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC(RefitMesh, refit_mesh_free)
 void refit_ranks_sort(guint *ranks, guint n);
 /* Drops repeats from sorted ranks; returns how many remain. */
 guint refit_ranks_drop_repeats(guint *ranks, guint n);
+
+/* Keys of hash tables. */
+typedef struct {
+    guint n;
+    const guint *members; /* ascending; at least one */
+} RefitRankSet;
+guint refit_rank_set_hash(gconstpointer set);
+gboolean refit_rank_set_equal(gconstpointer a, gconstpointer b);
 
 typedef enum { REFIT_PLACEMENT_REPLICATE, REFIT_PLACEMENT_SHARD } RefitPlacementKind;
 

@@ -9,6 +9,7 @@
 #include "refit-geometry-private.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static int rank_compare(const void *a, const void *b) {
     const guint *left = a;
@@ -107,4 +108,21 @@ void refit_mesh_free(RefitMesh *mesh) {
         return;
     g_free(mesh->ranks);
     g_free(mesh);
+}
+
+guint refit_rank_set_hash(gconstpointer key) {
+    const RefitRankSet *set = key;
+    guint hash = set->n;
+
+    for (guint i = 0; i < set->n; i++)
+        hash = (hash ^ set->members[i]) * 0x9e3779b1u;
+    return hash;
+}
+
+gboolean refit_rank_set_equal(gconstpointer a, gconstpointer b) {
+    const RefitRankSet *left = a, *right = b;
+
+    return left->n == right->n &&
+           (left->members == right->members ||
+            memcmp(left->members, right->members, left->n * sizeof(guint)) == 0);
 }

@@ -10,7 +10,7 @@
 
 #include "refit-piece-index.h"
 #include "refit-plan-private.h"
-#include "refit-schedule.h"
+#include "refit-rounds.h"
 
 #include <string.h>
 
@@ -165,10 +165,10 @@ static guint place_level(Finish *finish, guint first, guint end, guint base) {
     if (sliced)
         n_rounds = count_rounds(list, meetings->len, n_ranks, rounds);
     else
-        n_rounds = refit_schedule_rounds(
-            list, meetings->len, n_ranks,
-            finish->builder->peers > 0 ? finish->builder->peers : refit_schedule_peers(n_senders),
-            rounds);
+        n_rounds = refit_rounds_assign(list, meetings->len, n_ranks,
+                                       finish->builder->peers > 0 ? finish->builder->peers
+                                                                  : refit_rounds_peers(n_senders),
+                                       rounds);
     for (guint i = first; i < end; i++) {
         const RefitTransfer *transfer = &transfers[finish->order[i]];
         if (i == first || list[number].src != transfer->src || list[number].dst != transfer->dst)

@@ -218,7 +218,7 @@ void refit_plan_builder_oblige(RefitPlanBuilder *builder, guint class_index, Ref
  * Numbers pairs, offsets, steps and messages, sums the accounts and computes the digest; consumes
  * the builder's contents. Offsets: the transfers of a stage are split in levels by their depth
  * (hops behind the stage's start), and those of a level and link class in rounds in which no rank
- * meets more than its peers (refit-schedule.h); a level of a sliced stage has as few rounds as
+ * meets more than its peers (refit-rounds.h); a level of a sliced stage has as few rounds as
  * REFIT_STEP_OPERATIONS allows.
  * Error: REFIT_ERROR_OVERFLOW; REFIT_ERROR_INFEASIBLE when a step would exceed
  * REFIT_STEP_OPERATIONS on a rank.

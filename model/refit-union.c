@@ -8,7 +8,7 @@
  * measure are kept. Cost: sorting the cuts, plus the regions that meet at each.
  */
 
-#include "refit-plan-coverage.h"
+#include "refit-geometry.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "refit-progress.h"
-#include "refit-schedule.h"
+#include "refit-rounds.h"
 #include "refit-staging.h"
 #include "refit-view.h"
 #include "report.h"
@@ -149,8 +149,8 @@ json_t *report_check_matching_rounds(const json_t *check, GError **error) {
         g_array_append_val(meetings, meeting);
     }
     guint n_ends = MAX(g_hash_table_size(senders), g_hash_table_size(receivers));
-    return report_new_uint(refit_schedule_least_rounds(
-        (const RefitMeeting *)(gpointer)meetings->data, meetings->len, n_ends));
+    return report_new_uint(
+        refit_rounds_least((const RefitMeeting *)(gpointer)meetings->data, meetings->len, n_ends));
 }
 
 /* [name, bytes] entries, one after the other. */
