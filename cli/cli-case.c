@@ -3,8 +3,8 @@
  * the parts of the results they share.
  */
 
-#include "cli.h"
-#include "refit-sim.h"
+#include "cli/cli.h"
+#include "sim/refit-sim.h"
 
 gboolean cli_load_case(const Cli *cli, const char *name, RefitCase **case_out,
                        RefitProblem **problem_out, GError **error) {

@@ -3,7 +3,7 @@
  * and only to a terminal, so that neither a pipe nor a log ever holds half a line.
  */
 
-#include "cli.h"
+#include "cli/cli.h"
 
 #include <errno.h>
 #include <stdarg.h>

@@ -5,7 +5,7 @@
  * times shards.
  */
 
-#include "cli-picture.h"
+#include "cli/cli-picture.h"
 
 #include <stdlib.h>
 #include <string.h>

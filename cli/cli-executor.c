@@ -3,9 +3,9 @@
  * where this build installs them.
  */
 
-#include "cli-executor.h"
+#include "cli/cli-executor.h"
 
-#include "refit-gpu-load.h"
+#include "lib/refit-gpu-load.h"
 
 static const RefitGpu *load_nccl(guint *n_devices_out, GError **error) {
     g_autofree char *self = g_file_read_link("/proc/self/exe", NULL);

@@ -5,7 +5,7 @@
  * same name on the CPU stand-in has another cli-executor.
  */
 
-#include "refit-gpu.h"
+#include "gpu/executor/refit-gpu.h"
 
 G_BEGIN_DECLS
 

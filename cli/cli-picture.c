@@ -5,9 +5,9 @@
  * every machine.
  */
 
-#include "cli-picture.h"
-#include "cli-table.h"
-#include "refit-units.h"
+#include "cli/cli-picture.h"
+#include "cli/cli-table.h"
+#include "model/base/refit-units.h"
 
 #include <string.h>
 

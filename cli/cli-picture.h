@@ -6,7 +6,7 @@
  * pair of shards with the bytes that move. The same plan gives the same bytes.
  */
 
-#include "refit-plan.h"
+#include "model/plan/refit-plan.h"
 
 G_BEGIN_DECLS
 

@@ -4,9 +4,9 @@
  * holds (views, memory, the executor's object) lives in one struct and goes away in one place.
  */
 
-#include "cli-run.h"
+#include "cli/cli-run.h"
 
-#include "cli-weights.h"
+#include "cli/cli-weights.h"
 
 #include <string.h>
 

@@ -9,7 +9,7 @@
  * GRACE_S to end by themselves.
  */
 
-#include "cli-run.h"
+#include "cli/cli-run.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -5,10 +5,10 @@
  * ranks as processes or threads of this program (cli-run-ranks.c).
  */
 
-#include "cli-executor.h"
-#include "cli.h"
-#include "refit-launch.h"
-#include "refit-rendezvous.h"
+#include "cli/cli-executor.h"
+#include "cli/cli.h"
+#include "gpu/rendezvous/refit-launch.h"
+#include "gpu/rendezvous/refit-rendezvous.h"
 
 G_BEGIN_DECLS
 

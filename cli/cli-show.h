@@ -2,7 +2,7 @@
 
 /* The parts of `refit show` that have a file of their own. */
 
-#include "cli.h"
+#include "cli/cli.h"
 
 G_BEGIN_DECLS
 

@@ -3,7 +3,7 @@
  * on all of them; texts and widths are found when the table is printed. Cost: linear in the cells.
  */
 
-#include "cli-table.h"
+#include "cli/cli-table.h"
 
 #include <math.h>
 #include <string.h>

@@ -4,7 +4,7 @@
  * where the views say, by their affine maps and not by those of a plan. Cost: one mix per element.
  */
 
-#include "cli-weights.h"
+#include "cli/cli-weights.h"
 
 #include <string.h>
 

@@ -6,7 +6,7 @@
  * place, or has left from an earlier run, shows.
  */
 
-#include "refit-view.h"
+#include "model/layout/refit-view.h"
 
 G_BEGIN_DECLS
 

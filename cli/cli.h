@@ -6,10 +6,10 @@
  * talk; exit codes are those of REFIT_ERROR_MAP, 0 yes, 1 no, 2 usage.
  */
 
-#include "cli-table.h"
-#include "refit-executor.h"
-#include "refit-prediction.h"
-#include "refit-strategy.h"
+#include "cli/cli-table.h"
+#include "model/predict/refit-executor.h"
+#include "model/predict/refit-prediction.h"
+#include "model/strategy/refit-strategy.h"
 
 G_BEGIN_DECLS
 

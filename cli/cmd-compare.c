@@ -3,7 +3,7 @@
  * the answer; the table gives times, bytes and what limits; JSON has the same in full precision.
  */
 
-#include "cli.h"
+#include "cli/cli.h"
 
 typedef struct {
     const char *strategy; /* static */

@@ -5,9 +5,9 @@
  * does.
  */
 
-#include "cli.h"
+#include "cli/cli.h"
 
-#include "refit-program.h"
+#include "model/schedule/refit-program.h"
 
 /* Staging memory of the rank that takes most. */
 typedef struct {

@@ -3,7 +3,7 @@
  * a time budget, it says whether the step fits and the exit code is 1 when it does not.
  */
 
-#include "cli.h"
+#include "cli/cli.h"
 
 static void print_json(const Cli *cli, const RefitPlan *plan, const CliForms *forms,
                        const RefitBound *bound, const RefitPrediction *prediction,

@@ -4,9 +4,9 @@
  * (torchrun, srun, mpirun) or, with --ranks, are started here.
  */
 
-#include "cli-run.h"
+#include "cli/cli-run.h"
 
-#include "refit-progress.h"
+#include "model/plan/refit-progress.h"
 
 #include <stdlib.h>
 #include <sys/resource.h>

@@ -4,7 +4,7 @@
  * so one example per role stands for all of them.
  */
 
-#include "cli-show.h"
+#include "cli/cli-show.h"
 
 #include <string.h>
 

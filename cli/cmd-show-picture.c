@@ -3,8 +3,8 @@
  * cli-picture.h.
  */
 
-#include "cli-picture.h"
-#include "cli-show.h"
+#include "cli/cli-picture.h"
+#include "cli/cli-show.h"
 
 #include <string.h>
 

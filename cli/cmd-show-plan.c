@@ -4,7 +4,7 @@
  * nothing here proves that the plan delivers what is needed. Cost: linear in the file.
  */
 
-#include "cli-show.h"
+#include "cli/cli-show.h"
 
 #include <jansson.h>
 

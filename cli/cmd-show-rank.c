@@ -4,8 +4,8 @@
  * names are one line; with it each one is listed with its views.
  */
 
-#include "cli-show.h"
-#include "refit-view.h"
+#include "cli/cli-show.h"
+#include "model/layout/refit-view.h"
 
 #include <string.h>
 

@@ -3,7 +3,7 @@
  * table below per kind. Without NAME the shipped names of the kind are listed.
  */
 
-#include "cli-show.h"
+#include "cli/cli-show.h"
 
 #include <string.h>
 

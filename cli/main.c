@@ -4,9 +4,9 @@
  * the table, so they cannot disagree.
  */
 
-#include "cli.h"
-#include "refit-config.h"
-#include "refit-netsim.h"
+#include "cli/cli.h"
+#include "cli/refit-config.h"
+#include "sim/refit-netsim.h"
 
 #include <stdio.h>
 #include <string.h>

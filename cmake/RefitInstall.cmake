@@ -4,10 +4,10 @@ include(CMakePackageConfigHelpers)
 
 set(package ${CMAKE_INSTALL_LIBDIR}/cmake/Refit)
 set(libraries refit-api)
-install(FILES ${PROJECT_SOURCE_DIR}/gpu/refit.h TYPE INCLUDE COMPONENT library)
+install(FILES ${PROJECT_SOURCE_DIR}/lib/refit.h TYPE INCLUDE COMPONENT library)
 if(TARGET refit-m2n)
   list(APPEND libraries refit-m2n)
-  install(FILES ${PROJECT_SOURCE_DIR}/gpu/nccl_m2n.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/refit-m2n
+  install(FILES ${PROJECT_SOURCE_DIR}/lib/nccl_m2n.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/refit-m2n
           COMPONENT library)
 endif()
 install(TARGETS ${libraries} EXPORT RefitTargets LIBRARY COMPONENT library

@@ -5,7 +5,7 @@
  * engine). Not part of the interface of the simulator.
  */
 
-#include "refit-netsim.h"
+#include "sim/refit-netsim.h"
 
 G_BEGIN_DECLS
 

@@ -31,7 +31,7 @@
  * that share links.
  */
 
-#include "refit-netsim-private.h"
+#include "sim/refit-netsim-private.h"
 
 #include <array>
 #include <cmath>

@@ -12,7 +12,7 @@
  */
 
 #define _GNU_SOURCE /* memfd_create */
-#include "refit-netsim-private.h"
+#include "sim/refit-netsim-private.h"
 
 #include <errno.h>
 #include <math.h>

@@ -14,7 +14,7 @@
  * crash of the engine becomes a REFIT_ERROR_BACKEND.
  */
 
-#include "refit-error.h"
+#include "model/base/refit-error.h"
 
 G_BEGIN_DECLS
 

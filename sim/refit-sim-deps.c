@@ -4,7 +4,7 @@
  * the messages that forward something.
  */
 
-#include "refit-sim-deps.h"
+#include "sim/refit-sim-deps.h"
 
 struct _RefitSimDeps {
     const RefitPlan *plan;

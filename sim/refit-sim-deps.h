@@ -2,7 +2,7 @@
 
 /* What the messages of a plan wait for, and where to find it. */
 
-#include "refit-plan-deps.h"
+#include "model/plan/refit-plan-deps.h"
 
 G_BEGIN_DECLS
 

@@ -18,7 +18,7 @@
  * linear in messages, transfers and dependencies; about 100 bytes per message.
  */
 
-#include "refit-sim-graph.h"
+#include "sim/refit-sim-graph.h"
 
 /* Up to so many messages every date is kept apart; beyond, dates within this share of the busiest
  * port's time are merged, and within this share of what a mean message of the plan takes alone:

@@ -5,8 +5,8 @@
  * "How time flows" of refit-plan.h and charges the profile's terms as docs/sim.md says.
  */
 
-#include "refit-netsim.h"
-#include "refit-sim-deps.h"
+#include "sim/refit-netsim.h"
+#include "sim/refit-sim-deps.h"
 
 G_BEGIN_DECLS
 

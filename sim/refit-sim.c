@@ -4,8 +4,8 @@
  * since links that cannot be full only cost time. Latency ends a message's event but holds no port.
  */
 
-#include "refit-sim.h"
-#include "refit-sim-graph.h"
+#include "sim/refit-sim.h"
+#include "sim/refit-sim-graph.h"
 
 #include <stdlib.h>
 

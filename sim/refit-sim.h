@@ -5,7 +5,7 @@
  * sharing of link bandwidth, no packets). See docs/sim.md for the platform and the equations.
  */
 
-#include "refit-executor.h"
+#include "model/predict/refit-executor.h"
 
 G_BEGIN_DECLS
 

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "report.h"
+#include "validation/report.h"
 
 typedef struct {
     const char *file; /* name of the file at hand */

@@ -11,8 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "pack-check.h"
-#include "pack-measure.h"
+#include "validation/pack-check.h"
+#include "validation/pack-measure.h"
 
 enum { EXIT_WELL = 0, EXIT_WRONG = 1, EXIT_USAGE = 2, EXIT_NOTHING = 77 };
 enum { MOST_BYTES = 4 << 20 };

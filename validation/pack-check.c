@@ -6,11 +6,11 @@
  * nanoseconds per element; for the large region, bytes at the rate of host copies.
  */
 
-#include "pack-check.h"
+#include "validation/pack-check.h"
 
 #include <string.h>
 
-#include "refit-pack.h"
+#include "gpu/executor/refit-pack.h"
 
 enum { MAX_DIMS = 7, MAX_GAP = 9 };
 

@@ -11,8 +11,8 @@
 
 #include <cuda_runtime_api.h>
 
-#include "refit-error.h"
-#include "refit-strided.h"
+#include "gpu/executor/refit-strided.h"
+#include "model/base/refit-error.h"
 
 G_BEGIN_DECLS
 

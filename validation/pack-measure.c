@@ -5,12 +5,12 @@
  * be had. Cost: the launches.
  */
 
-#include "pack-measure.h"
+#include "validation/pack-measure.h"
 
 #include <stdlib.h>
 
-#include "pack-check.h"
-#include "refit-pack.h"
+#include "gpu/executor/refit-pack.h"
+#include "validation/pack-check.h"
 
 enum { MAX_TIMES = 64, MAX_LIMITS = 8, DEFAULT_BLOCKS = 64, MANY_REGIONS = 1024, STEP = 2 };
 

@@ -4,7 +4,7 @@
 
 #include <glib.h>
 
-#include "refit-json.h"
+#include "model/base/refit-json.h"
 
 G_BEGIN_DECLS
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "report.h"
+#include "validation/report.h"
 
 static void set_rank(const Report *report, json_t *object, guint gpu, json_t *value) {
     g_autofree char *key = g_strdup_printf("%u", report->ranks->rank_of[gpu]);

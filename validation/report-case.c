@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-#include "report.h"
+#include "validation/report.h"
 
 /* ---- tensors ---- */
 

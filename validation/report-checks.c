@@ -6,9 +6,9 @@
 
 #include <math.h>
 
-#include "refit-staging.h"
-#include "refit-version.h"
-#include "report.h"
+#include "model/schedule/refit-version.h"
+#include "validation/refit-staging.h"
+#include "validation/report.h"
 
 #define MAX_LANDINGS 10000000u
 

@@ -3,7 +3,7 @@
  * kind and range, and an error says which value of which part it is about.
  */
 
-#include "report.h"
+#include "validation/report.h"
 
 GQuark report_error_quark(void) {
     return g_quark_from_static_string("refit-report-error");

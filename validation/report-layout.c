@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-#include "report.h"
+#include "validation/report.h"
 
 /* ---- placements ---- */
 

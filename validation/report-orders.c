@@ -5,11 +5,11 @@
 
 #include <string.h>
 
-#include "refit-progress.h"
-#include "refit-rounds.h"
-#include "refit-staging.h"
-#include "refit-view.h"
-#include "report.h"
+#include "model/layout/refit-view.h"
+#include "model/plan/refit-progress.h"
+#include "model/plan/refit-rounds.h"
+#include "validation/refit-staging.h"
+#include "validation/report.h"
 
 /* ---- schedules ---- */
 

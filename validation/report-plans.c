@@ -6,9 +6,9 @@
 
 #include <string.h>
 
-#include "refit-progress.h"
-#include "refit-strategy.h"
-#include "report.h"
+#include "model/plan/refit-progress.h"
+#include "model/strategy/refit-strategy.h"
+#include "validation/report.h"
 
 static gboolean check_direct(const Report *report, const RefitPlan *plan, GError **error) {
     guint64 moved = plan->link_bytes[REFIT_LINK_NVLINK] + plan->link_bytes[REFIT_LINK_NETWORK];

@@ -7,7 +7,7 @@
  * no node get nodes of their own behind. Without nodes, ranks are GPUs, eight to a node.
  */
 
-#include "report.h"
+#include "validation/report.h"
 
 #define GPUS_PER_NODE 8
 

@@ -5,8 +5,8 @@
  * received once. Runs end at the borders of tensors. Cost: a step per run.
  */
 
-#include "refit-view.h"
-#include "report.h"
+#include "model/layout/refit-view.h"
+#include "validation/report.h"
 
 /*
  * What one layout gives a rank, in a dense buffer of its own: places in the order of the shard's,

@@ -8,8 +8,8 @@
 
 #include <jansson.h>
 
-#include "refit-demand.h"
-#include "refit-manifest.h"
+#include "model/case/refit-manifest.h"
+#include "validation/refit-demand.h"
 
 G_BEGIN_DECLS
 

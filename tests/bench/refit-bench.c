@@ -10,10 +10,10 @@
 #include <stdio.h>
 #include <sys/resource.h>
 
-#include "refit-json.h"
-#include "refit-prediction.h"
-#include "refit-sim.h"
-#include "refit-strategy.h"
+#include "model/base/refit-json.h"
+#include "model/predict/refit-prediction.h"
+#include "model/strategy/refit-strategy.h"
+#include "sim/refit-sim.h"
 
 #define DEFAULT_CASE "deepseek-v3-h100"
 #define DEFAULT_REPEATS 5

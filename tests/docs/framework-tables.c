@@ -5,8 +5,8 @@
  * One line stands for all layers, experts and models that are held alike.
  */
 
-#include "refit-case.h"
-#include "refit-view.h"
+#include "model/case/refit-case.h"
+#include "model/layout/refit-view.h"
 
 #include <stdio.h>
 #include <string.h>

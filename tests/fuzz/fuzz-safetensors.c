@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../model/refit-model-import.h"
+#include "model/tensors/refit-model-import.h"
 
 #define MAX_ASKED 1000
 

@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "../../model/refit-yaml.h"
+#include "model/base/refit-yaml.h"
 
 #define MAX_ASKED 1000
 

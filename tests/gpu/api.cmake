@@ -6,13 +6,10 @@ refit_add_unit_test(test-api-run LABEL gpu-standin PREFIX standin SOURCES test-a
 target_compile_definitions(test-api-run
                            PRIVATE REFIT_TEST_EXECUTOR="$<TARGET_FILE:refit-standin-plugin>")
 add_dependencies(test-api-run refit-standin-plugin)
-foreach(name test-api test-api-run)
-  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/gpu)
-endforeach()
 
 # The NCCL M2N interface on the stand-in, and a program written for it.
 add_library(refit-standin-m2n STATIC ${REFIT_M2N})
-target_include_directories(refit-standin-m2n PRIVATE ${REFIT_API_BINARY_DIR})
+target_include_directories(refit-standin-m2n PRIVATE ${PROJECT_BINARY_DIR})
 target_link_libraries(refit-standin-m2n PUBLIC refit-standin-executor)
 foreach(name test-m2n-abi test-m2n-calls)
   refit_add_standin_test(${name} SOURCES m2n-tensor.c ${PROJECT_SOURCE_DIR}/tests/unit/tsan-glib.c)
@@ -22,7 +19,7 @@ target_sources(test-m2n-abi PRIVATE ${PROJECT_SOURCE_DIR}/tests/unit/m2n-rows.c)
 target_include_directories(test-m2n-abi PRIVATE ${PROJECT_SOURCE_DIR}/tests/unit)
 
 # Plans that would never end, in both; see damage-plan.c.
-list(TRANSFORM REFIT_API PREPEND ${PROJECT_SOURCE_DIR}/gpu/ OUTPUT_VARIABLE api)
+list(TRANSFORM REFIT_API PREPEND ${PROJECT_SOURCE_DIR}/lib/ OUTPUT_VARIABLE api)
 refit_add_standin_test(test-damaged-plans SOURCES damage-plan.c m2n-tensor.c ${api}
                        ${PROJECT_SOURCE_DIR}/tests/unit/tsan-glib.c)
 target_compile_definitions(test-damaged-plans PRIVATE REFIT_API_LIBRARY_VERSION="test" REFIT_GPU_PLUGIN="none"

@@ -6,7 +6,7 @@
  * plans (see damage-plan.c): the program must notice all.
  */
 
-#include "cli-executor.h"
+#include "cli/cli-executor.h"
 
 static gboolean download_wrong(RefitGpuRank *rank, gpointer to, guint64 address, guint64 bytes,
                                GError **error) {

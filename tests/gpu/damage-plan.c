@@ -4,7 +4,7 @@
  * message follows another one of its own step. Whatever carries plans out must refuse it.
  */
 
-#include "refit-strategy.h"
+#include "model/strategy/refit-strategy.h"
 
 /* Names that the linker gives. */
 RefitPlan *__real_refit_plan_new(const RefitProblem *problem, const RefitStrategy *strategy,

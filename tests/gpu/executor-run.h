@@ -6,8 +6,8 @@
  * the child of a test (standin-child.h).
  */
 
+#include "gpu/executor/refit-gpu.h"
 #include "program-run.h"
-#include "refit-gpu.h"
 #include "standin-child.h"
 
 G_BEGIN_DECLS

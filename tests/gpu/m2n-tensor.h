@@ -5,7 +5,7 @@
  * from meshes and placements, and values tell every element of a tensor from its neighbours.
  */
 
-#include "nccl_m2n.h"
+#include "lib/nccl_m2n.h"
 #include "standin-child.h"
 
 enum { TENSOR_MAX_DIMS = 8 };

@@ -3,7 +3,7 @@
 /* The reports of data/reports, for the tests that carry out on the executor what they state. */
 
 #include "executor-run.h"
-#include "report.h"
+#include "validation/report.h"
 
 G_BEGIN_DECLS
 

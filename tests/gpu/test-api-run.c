@@ -5,7 +5,7 @@
  * are refused, absent ranks and other plans named. Ranks are threads.
  */
 
-#include "refit.h"
+#include "lib/refit.h"
 
 #include <glib.h>
 

@@ -5,7 +5,7 @@
  * they come without an executor. What moves bytes is tested on the stand-in (test-api-run.c).
  */
 
-#include "refit.h"
+#include "lib/refit.h"
 
 #include <glib.h>
 #include <jansson.h>

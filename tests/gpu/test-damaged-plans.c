@@ -3,8 +3,8 @@
  * interface: see damage-plan.c. The same of `refit run` is a case of run-cases.
  */
 
+#include "lib/refit.h"
 #include "m2n-tensor.h"
-#include "refit.h"
 
 #include <string.h>
 

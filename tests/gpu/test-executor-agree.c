@@ -5,7 +5,7 @@
  * rank 0 reach the others.
  */
 
-#include "refit-gpu-private.h"
+#include "gpu/executor/refit-gpu-private.h"
 
 #include <string.h>
 

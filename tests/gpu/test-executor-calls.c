@@ -4,7 +4,7 @@
  * is not enough, an abort by the user; and how runs become boxes.
  */
 
-#include "refit-gpu-private.h"
+#include "gpu/executor/refit-gpu-private.h"
 #include "standin-child.h"
 
 #include <string.h>

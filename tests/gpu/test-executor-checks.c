@@ -11,8 +11,8 @@
  * `windows`, answers for other messages than the executor's.
  */
 
-#include "refit-pack.h"
-#include "refit-strided.h"
+#include "gpu/executor/refit-pack.h"
+#include "gpu/executor/refit-strided.h"
 #include "report-files.h"
 #include "strategy-cases.h"
 

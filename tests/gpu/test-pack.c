@@ -5,11 +5,11 @@
  * any memory behind them.
  */
 
-#include "pack-check.h"
-#include "refit-error.h"
-#include "refit-pack.h"
-#include "refit-strided.h"
+#include "gpu/executor/refit-pack.h"
+#include "gpu/executor/refit-strided.h"
+#include "model/base/refit-error.h"
 #include "standin-child.h"
+#include "validation/pack-check.h"
 
 #if defined(__SANITIZE_THREAD__)
 enum { N_SLICES = 100 }; /* there for the stand-in's sake */

@@ -6,8 +6,8 @@
  * slots.
  */
 
-#include "refit-pack.h"
-#include "refit-strided.h"
+#include "gpu/executor/refit-pack.h"
+#include "gpu/executor/refit-strided.h"
 #include "standin-child.h"
 
 #include <stdlib.h>

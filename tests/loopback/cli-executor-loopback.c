@@ -4,7 +4,7 @@
  * so.
  */
 
-#include "cli-executor.h"
+#include "cli/cli-executor.h"
 
 enum { ANY_NUMBER = 4096 };
 
@@ -13,6 +13,7 @@ static RefitGpuRank *open_shared(const RefitGpuConfig *config, GError **error) {
     RefitGpuConfig shared = *config;
 
     shared.device = 0;
+    /* cppcheck-suppress returnDanglingLifetime // a call, not a list of values */
     return refit_gpu.open(&shared, error);
 }
 

@@ -1,9 +1,9 @@
 #pragma once
 
 /*
- * Lets a kernel file written with gpu/refit-kernel.h be compiled as plain C++ and run on the
- * streams of the stand-in: a block is a loop over its threads, a grid a loop over its blocks. Right
- * for kernels without shared memory and barriers only.
+ * Lets a kernel file written with gpu/executor/refit-kernel.h be compiled as plain C++ and run on
+ * the streams of the stand-in: a block is a loop over its threads, a grid a loop over its blocks.
+ * Right for kernels without shared memory and barriers only.
  */
 
 #include <thread>

@@ -9,7 +9,7 @@
  * the wrong tensor, the wrong index or nowhere all show.
  */
 
-#include "refit-plan.h"
+#include "model/plan/refit-plan.h"
 
 G_BEGIN_DECLS
 

@@ -6,7 +6,7 @@
  * merging of dates, which makes it slow and easy to check.
  */
 
-#include "refit-netsim.h"
+#include "sim/refit-netsim.h"
 
 G_BEGIN_DECLS
 

@@ -7,7 +7,7 @@
  * library's answer agrees, else a word for what differs. Part of test-geometry-exhaustive.
  */
 
-#include "refit-geometry.h"
+#include "model/geometry/refit-geometry.h"
 
 #include <string.h>
 

@@ -5,7 +5,7 @@
 #include <glib/gstdio.h>
 #include <string.h>
 
-#include "refit-model-import.h"
+#include "model/tensors/refit-model-import.h"
 
 typedef struct {
     char *path;

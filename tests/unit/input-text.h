@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "refit-case.h"
+#include "model/case/refit-case.h"
 
 /* Shipped data of this source tree. */
 static inline const RefitStore *input_store(void) {

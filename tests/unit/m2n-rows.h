@@ -5,7 +5,7 @@
  * and cases made of them.
  */
 
-#include "refit-case.h"
+#include "model/case/refit-case.h"
 
 G_BEGIN_DECLS
 

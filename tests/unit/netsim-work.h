@@ -2,7 +2,7 @@
 
 /* Item graphs written down in a test, and their runs. */
 
-#include "refit-netsim-private.h"
+#include "sim/refit-netsim-private.h"
 
 #include <math.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 /* Small cases written in the test itself, with explicit layouts, for the tests that plan. */
 
 #include "input-text.h"
-#include "refit-plan.h"
+#include "model/plan/refit-plan.h"
 
 /* A side: `rules` is the text of the explicit layout's rules. */
 static inline RefitLayout *plan_case_side(const char *side, RefitModel *model, guint first,

@@ -5,7 +5,7 @@
  * as bytes, every element a value of its own, and events happen in an order that the test chooses.
  */
 
-#include "refit-program.h"
+#include "model/schedule/refit-program.h"
 
 G_BEGIN_DECLS
 

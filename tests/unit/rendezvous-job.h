@@ -4,8 +4,8 @@
  * Jobs whose ranks meet in a test: options, ranks as threads, and what an error must say.
  */
 
-#include "refit-error.h"
-#include "refit-rendezvous-private.h"
+#include "gpu/rendezvous/refit-rendezvous-private.h"
+#include "model/base/refit-error.h"
 
 #include <string.h>
 

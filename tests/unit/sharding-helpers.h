@@ -2,7 +2,7 @@
 
 /* What the tests of cuts share: placements, lists as text, and what ranks hold in one line. */
 
-#include "refit-geometry.h"
+#include "model/geometry/refit-geometry.h"
 
 #include <string.h>
 

@@ -5,9 +5,9 @@
  * transfers alone, and what every plan of every strategy must satisfy.
  */
 
+#include "model/problem/refit-bound.h"
+#include "model/strategy/refit-strategy.h"
 #include "plan-cases.h"
-#include "refit-bound.h"
-#include "refit-strategy.h"
 
 #define NETWORK REFIT_LINK_NETWORK
 #define NVLINK REFIT_LINK_NVLINK

@@ -4,9 +4,9 @@
  * DeepSeek-V3 cases; no strategy moves fewer network bytes than the bound.
  */
 
+#include "model/problem/refit-bound.h"
+#include "model/strategy/refit-strategy.h"
 #include "plan-cases.h"
-#include "refit-bound.h"
-#include "refit-strategy.h"
 
 static RefitBound compute(const RefitProblem *problem) {
     g_autoptr(GError) error = NULL;

@@ -5,7 +5,7 @@
  */
 
 #include "input-text.h"
-#include "refit-bound.h"
+#include "model/problem/refit-bound.h"
 
 static const char small[] = "schema: refit.case/1\n"
                             "model: tiny\n"

@@ -7,7 +7,7 @@
  * elements; and that many groups per dim cost only what is covered.
  */
 
-#include "refit-geometry.h"
+#include "model/geometry/refit-geometry.h"
 
 #define MAX_PIECES 8
 

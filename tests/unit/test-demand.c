@@ -4,9 +4,9 @@
  * rails, idle ranks); limits on senders; demand against the bytes of direct plans.
  */
 
-#include "refit-cover.h"
-#include "refit-demand.h"
 #include "strategy-cases.h"
+#include "validation/refit-cover.h"
+#include "validation/refit-demand.h"
 
 #define MAX_SETS 7
 #define MAX_RANKS 7

@@ -1,5 +1,5 @@
 /*
- * Covers model/refit-error, refit-checked, refit-dtype and refit-units:
+ * Covers model/base/refit-error, refit-checked, refit-dtype and refit-units:
  *   - exit codes and names of every error code and of foreign errors; excerpts of hostile texts
  *   - checked products and sums at the edge of 64 bits, with their messages
  *   - element types: sizes, both spellings, packed bytes, what is refused
@@ -11,9 +11,9 @@
 #include <locale.h>
 #include <math.h>
 
-#include "../../model/refit-checked.h"
-#include "../../model/refit-dtype.h"
-#include "../../model/refit-units.h"
+#include "model/base/refit-checked.h"
+#include "model/base/refit-dtype.h"
+#include "model/base/refit-units.h"
 
 static void test_error_codes(void) {
     static const struct {

@@ -4,9 +4,9 @@
  * in order, and without a transfer that touches a lost rank.
  */
 
-#include "refit-demand.h"
-#include "refit-progress.h"
+#include "model/plan/refit-progress.h"
 #include "strategy-cases.h"
+#include "validation/refit-demand.h"
 
 /* Two pipeline stages of two replicas of two shards; pools of four and two. */
 static const StrategyCase staged = {

@@ -4,8 +4,8 @@
  * one shape with and without granules are told apart.
  */
 
+#include "model/layout/refit-granule.h"
 #include "plan-cases.h"
-#include "refit-granule.h"
 
 #define TOPOLOGY "node:2 gpu:4 nvlink:450GBps nic:50GBps"
 #define WHOLE "rules: [{tensors: \"*\", place: [replicate]}]"

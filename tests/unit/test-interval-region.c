@@ -8,7 +8,7 @@
  * tensor against a walk over its elements), text; sizes of 2^60 elements.
  */
 
-#include "refit-geometry.h"
+#include "model/geometry/refit-geometry.h"
 
 #include <string.h>
 

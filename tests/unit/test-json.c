@@ -1,5 +1,5 @@
 /*
- * Covers model/refit-json:
+ * Covers model/base/refit-json:
  *   - the exact text of every kind of value, compact and indented, rows and nesting
  *   - escapes, invalid UTF-8, 64-bit integers, extreme doubles
  *   - reading back with an independent parser (jansson) gives the values written
@@ -9,7 +9,7 @@
 #include <jansson.h>
 #include <math.h>
 
-#include "../../model/refit-json.h"
+#include "model/base/refit-json.h"
 
 static char *write_sample(guint indent) {
     RefitJson *json = refit_json_new(indent);

@@ -3,8 +3,8 @@
  * and variables that are missing, no numbers or contradict each other.
  */
 
-#include "refit-error.h"
-#include "refit-launch.h"
+#include "gpu/rendezvous/refit-launch.h"
+#include "model/base/refit-error.h"
 
 #include <string.h>
 

@@ -8,7 +8,7 @@
 
 #include "test-layout.h"
 
-#include "refit-view.h"
+#include "model/layout/refit-view.h"
 
 #define EIGHT                                                                                      \
     "family: list\ntensors:\n"                                                                     \

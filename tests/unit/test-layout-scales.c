@@ -5,7 +5,7 @@
  * themselves; shipped models under the generators.
  */
 
-#include "refit-layout-private.h"
+#include "model/layout/refit-layout-private.h"
 #include "test-layout.h"
 
 /* Blocks of 2 x 4. The side's ranks are 4, 5, ... */

@@ -11,7 +11,7 @@
 
 #include "test-layout-models.h"
 
-#include "refit-view.h"
+#include "model/layout/refit-view.h"
 
 #define EXPERTS                                                                                    \
     "family: list\ntensors:\n"                                                                     \

@@ -2,7 +2,7 @@
 
 /* What the tests of layouts share: reading a side, and who holds what in one line. */
 
-#include "refit-layout.h"
+#include "model/layout/refit-layout.h"
 
 #include <string.h>
 

@@ -4,8 +4,8 @@
  * topology. Withdrawn and failed ranks, scales that follow their tensor, padding, 0-d tensors.
  */
 
+#include "model/case/refit-manifest.h"
 #include "plan-cases.h"
-#include "refit-manifest.h"
 
 /* "S0 S1 R" for a mesh of `ranks` ranks from `first` on. */
 static RefitSharding *place(guint first, guint n_axes, const guint *sizes, const gint *dims) {

@@ -4,7 +4,7 @@
  */
 
 #include "import-files.h"
-#include "refit-view.h"
+#include "model/layout/refit-view.h"
 
 /* Gate, up and down, [64, 32] in FP8, each with a scale of one shape. */
 #define WEIGHT(name, rows, columns, at, end)                                                       \

@@ -6,7 +6,7 @@
  */
 
 #include "import-files.h"
-#include "refit-json.h"
+#include "model/base/refit-json.h"
 #include "test-model.h"
 
 static const RefitModelOptions as_written = {.dtype = REFIT_DTYPE_BF16, .mtp = TRUE};

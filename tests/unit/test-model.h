@@ -2,7 +2,7 @@
 
 /* What the tests of models share: parsing a text, and descriptions of tensors in one line. */
 
-#include "refit-model.h"
+#include "model/tensors/refit-model.h"
 
 #include <string.h>
 

@@ -8,9 +8,9 @@
  * by element. (Damaged arrays: test-plan-damage.)
  */
 
+#include "model/plan/refit-plan-coverage.h"
+#include "model/strategy/refit-strategy.h"
 #include "plan-cases.h"
-#include "refit-plan-coverage.h"
-#include "refit-strategy.h"
 
 /* ---- changed copies ---- */
 

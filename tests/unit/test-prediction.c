@@ -1,11 +1,11 @@
 /*
- * Covers model/refit-prediction.h and refit-executor.h with a made-up executor: the wire run has
- * every term off and the pipeline run the profile's; what limits a plan; install, host and pause;
- * the byte check; errors of each step of an executor reach the caller.
+ * Covers model/predict/refit-prediction.h and refit-executor.h with a made-up executor: the wire
+ * run has every term off and the pipeline run the profile's; what limits a plan; install, host and
+ * pause; the byte check; errors of each step of an executor reach the caller.
  */
 
+#include "model/predict/refit-prediction.h"
 #include "plan-cases.h"
-#include "refit-prediction.h"
 
 #include <string.h>
 

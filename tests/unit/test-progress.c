@@ -4,7 +4,7 @@
  * with steps put out of order.
  */
 
-#include "refit-progress.h"
+#include "model/plan/refit-progress.h"
 #include "strategy-cases.h"
 
 /* "ab,c" is two steps: operations a and b, then c. */

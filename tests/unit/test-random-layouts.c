@@ -12,8 +12,8 @@
  * REFIT_RANDOM_CASES is the number of cases, REFIT_RANDOM_SEED the first one's seed.
  */
 
+#include "model/strategy/refit-strategy-private.h"
 #include "random-case.h"
-#include "refit-strategy-private.h"
 
 #define N_CASES 2000
 #define N_FAULTY_CASES 40

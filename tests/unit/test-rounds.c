@@ -5,7 +5,7 @@
  * the automatic choice of peers. A checker of its own counts what each rank does in each round.
  */
 
-#include "refit-rounds.h"
+#include "model/plan/refit-rounds.h"
 
 /* Most messages that any rank sends or receives in one round. */
 static guint busiest(const RefitMeeting *meetings, const guint *rounds, guint n, guint n_ranks,

@@ -5,8 +5,8 @@
  * (minutes of simulation, up to 10 GB of memory). Of the 8,192 GPU case only `refit` is simulated.
  */
 
-#include "refit-prediction.h"
-#include "refit-sim.h"
+#include "model/predict/refit-prediction.h"
+#include "sim/refit-sim.h"
 #include "strategy-cases.h"
 
 #define SHORT_GPUS 64

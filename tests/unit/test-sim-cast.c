@@ -7,9 +7,9 @@
  * 100 GB/s and unpack 50 GB/s for a copy, which reads and writes each byte. No latency.
  */
 
+#include "model/predict/refit-prediction.h"
 #include "plan-cases.h"
-#include "refit-prediction.h"
-#include "refit-sim.h"
+#include "sim/refit-sim.h"
 
 #include <math.h>
 

@@ -9,7 +9,7 @@
  */
 
 #include "plan-cases.h"
-#include "refit-sim.h"
+#include "sim/refit-sim.h"
 
 #include <math.h>
 #include <string.h>

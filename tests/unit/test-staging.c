@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-#include "refit-staging.h"
+#include "validation/refit-staging.h"
 
 static void test_round_up(void) {
     g_autoptr(GError) error = NULL;

@@ -3,7 +3,7 @@
  * expect nothing, updates that break off and their retries, landings too many.
  */
 
-#include "refit-version.h"
+#include "model/schedule/refit-version.h"
 
 static void land(RefitVersion *version, guint rank, guint n) {
     g_autoptr(GError) error = NULL;

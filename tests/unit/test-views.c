@@ -4,7 +4,7 @@
  * layouts, also in FP8 and MXFP4; and parameters of shipped cases, by volumes.
  */
 
-#include "refit-case.h"
+#include "model/case/refit-case.h"
 #include "test-views.h"
 
 static void check_all(const char *model, const char *const *sides) {

@@ -2,7 +2,7 @@
 
 /* What the tests of views share: an element loop over every view, and the rows of a parameter. */
 
-#include "refit-view.h"
+#include "model/layout/refit-view.h"
 #include "test-layout-models.h"
 
 #define UNTOUCHED G_MAXUINT64

@@ -3,8 +3,8 @@
  * from where they lie, padding keeps its filler, and each wrong byte is found and named.
  */
 
-#include "cli-weights.h"
-#include "refit-case.h"
+#include "cli/cli-weights.h"
+#include "model/case/refit-case.h"
 
 #include <string.h>
 

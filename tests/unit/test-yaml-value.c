@@ -1,5 +1,5 @@
 /*
- * Covers model/refit-yaml-value and the places in messages:
+ * Covers model/base/refit-yaml-value and the places in messages:
  *   - a table of wrong values for every typed reader, with whole messages
  *   - right values up to the edge of 64 bits, optional and required keys, the schema line
  *   - a reader's own errors, nearest names

@@ -1,5 +1,5 @@
 /*
- * Covers model/refit-yaml and refit-yaml-read:
+ * Covers model/base/refit-yaml and refit-yaml-read:
  *   - a table of malformed documents with whole messages: place, path, text
  *   - trees: kinds, paths, order, aliases as copies, block texts, byte order mark, JSON, many keys
  *   - keys nobody asked for: nearest name, list of known names, free-form parts

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "../../model/refit-yaml.h"
+#include "model/base/refit-yaml.h"
 
 G_GNUC_UNUSED static RefitDoc *parse(const char *text) {
     g_autoptr(GError) error = NULL;

@@ -1,0 +1,262 @@
+#pragma once
+
+/* Shared by the files of the executor; not for other modules. */
+
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+
+#include "gpu/executor/refit-gpu.h"
+#include "gpu/executor/refit-strided.h"
+
+G_BEGIN_DECLS
+
+/* ---- agreement ---- */
+
+typedef enum {
+    REFIT_GPU_PHASE_OPEN,
+    REFIT_GPU_PHASE_PREPARE,
+    REFIT_GPU_PHASE_START,
+    REFIT_GPU_PHASE_WAIT,
+} RefitGpuPhase;
+
+enum { REFIT_GPU_STUCK_PEERS = 6, REFIT_GPU_TEXT = 256 };
+
+/*
+ * What a rank says of itself in each phase. Every rank hears it of every other, so only the head is
+ * said always; the rest, when the head of any rank says that it has failed.
+ */
+typedef struct {
+    guint32 abi, phase;
+    guint32 failed; /* 0, or 1 + RefitError */
+    guint32 stuck;  /* it waits for others; its step and how many it waits for */
+    guint32 step, n_peers;
+    guint64 same; /* open: hash of ranks and domains; prepare: see refit_gpu_digest_head() */
+    guint64 sent, received; /* prepare: sums of a hash of each message, modulo 2^64 */
+    /* The rest. */
+    guint32 peers[REFIT_GPU_STUCK_PEERS]; /* that it waits for, the first of them */
+    char text[REFIT_GPU_TEXT];            /* of its error */
+} RefitGpuRecord;
+
+#define REFIT_GPU_HEAD_BYTES offsetof(RefitGpuRecord, peers)
+
+/* ---- what has been prepared ---- */
+
+/* When parts of a turn begin and end. */
+typedef enum {
+    REFIT_GPU_PACK_BEGIN,
+    REFIT_GPU_PACK_END,
+    REFIT_GPU_MOVE_BEGIN,
+    REFIT_GPU_MOVE_END,
+    REFIT_GPU_UNPACK_BEGIN,
+    REFIT_GPU_DONE, /* and unpacked, if there is anything to unpack */
+    REFIT_GPU_N_EVENTS
+} RefitGpuEvent;
+
+/* Seconds after which aborted work does not end any more: when a kernel seems to hang, and when
+ * nothing says so. */
+#define REFIT_GPU_HUNG_S 1
+#define REFIT_GPU_ABORT_S 10
+/* Communicators of a link class at most; further streams share them. Each costs device memory. */
+enum { REFIT_GPU_COMMS = 4 };
+
+/* A message or local copy of one turn. */
+typedef struct {
+    guint peer;
+    gboolean sends;
+    guint64 address; /* of a message */
+    guint64 bytes;
+} RefitGpuMessage;
+
+/* A launch's descriptors: packed ones and others are different kernels. */
+typedef struct {
+    RefitStridedSpan packed, other;
+    guint64 bytes;
+} RefitGpuLaunch;
+
+typedef struct {
+    guint step, number, chunk; /* step of the program, global number */
+    guint flow;
+    guint first_message, n_messages;
+    guint first_wait, n_waits;              /* of RefitGpuWork.waits */
+    RefitGpuLaunch before, after;           /* pack; unpack, or local copies */
+    gboolean writes;                        /* into destination parameters */
+    cudaEvent_t events[REFIT_GPU_N_EVENTS]; /* NULL where not needed; owned by the work */
+} RefitGpuTurn;
+
+/* CUDA streams of one stream of the program. Where nothing is packed (unpacked), the three are two
+ * or one. */
+typedef struct {
+    guint stream; /* of the program */
+    cudaStream_t pack, move, unpack;
+    cudaEvent_t packed, moved; /* recorded in each turn, when it has no events of its own */
+    cudaEvent_t last;          /* of the run */
+} RefitGpuFlow;
+
+typedef struct {
+    const RefitProgram *program;
+    guint n_flows, n_turns;
+    RefitGpuFlow *flows;
+    RefitGpuTurn *turns;
+    GArray *messages;        /* RefitGpuMessage */
+    GArray *waits;           /* guint: turns */
+    GArray *events;          /* cudaEvent_t, all */
+    guint64 staging;         /* device address; 0: none */
+    RefitStridedCopy *table; /* on the device; NULL: none */
+    RefitGpuStage *stages;
+    guint64 sent, received; /* see RefitGpuRecord */
+    cudaEvent_t origin;     /* of the run */
+    cudaStream_t main;      /* when the caller states none */
+    /* Communicators of each link class that the plan wants, on all ranks alike, and per stream of
+     * the program which of them it has. */
+    guint n_comms[REFIT_N_LINKS];
+    guint *comm_of;
+} RefitGpuWork;
+
+struct _RefitGpuRank {
+    guint rank, n_ranks;
+    int device;
+    guint *domains;      /* per rank */
+    guint *domain_ranks; /* per rank: its number in its domain */
+    RefitGpuPeers peers;
+    double timeout_s;
+    gboolean untimed;
+    guint kernel_blocks;
+    int high_priority, low_priority;
+    /* By link class: of all ranks, from the first of which all others are split, and of the NVLink
+     * domain. */
+    ncclComm_t comms[REFIT_N_LINKS][REFIT_GPU_COMMS];
+    guint n_comms[REFIT_N_LINKS];
+    ncclComm_t *splitting; /* of these, the one that NCCL may set at any time; NULL: none */
+    gint aborted;          /* atomic */
+    gboolean broken;       /* communicators are gone */
+    gboolean waiting;      /* the last failure was that others did not come */
+    gboolean informed;     /* another rank told of the last failure */
+    gboolean hung;         /* the device does not end its work; in a failure, maybe */
+    gboolean running;
+    gint64 deadline_us; /* of the call in progress; see refit_gpu_begin() */
+    RefitGpuWork *work; /* NULL: not prepared */
+    GMutex lock;        /* of the three below */
+    RefitVersion *version;
+    gboolean writing; /* it has begun */
+    guint64 number;
+    /* of the run in progress */
+    guint n_issued, n_done; /* turns */
+    gint64 started_us;
+    RefitGpuResult result;
+};
+
+/* ---- refit-gpu.c ---- */
+
+/* FALSE with REFIT_ERROR_BACKEND, naming the call, unless it succeeded. */
+gboolean refit_gpu_cuda(cudaError_t result, const char *call, GError **error)
+    G_GNUC_WARN_UNUSED_RESULT;
+#define REFIT_GPU_CUDA(call, error) refit_gpu_cuda((call), #call, (error))
+
+/* Begins a call, and its time. FALSE, without telling anybody, when the rank is broken. */
+gboolean refit_gpu_begin(RefitGpuRank *self, GError **error) G_GNUC_WARN_UNUSED_RESULT;
+/* Whether the time of the call in progress is over. */
+gboolean refit_gpu_is_late(const RefitGpuRank *self);
+/* Makes the rank's device that of this thread. */
+gboolean refit_gpu_enter(const RefitGpuRank *self, GError **error) G_GNUC_WARN_UNUSED_RESULT;
+/* Copies to the device, for all its streams: a copy out of pageable memory may still be on its way
+ * when cudaMemcpy() returns, and streams that do not block would not wait for it. */
+gboolean refit_gpu_upload(void *to, gconstpointer from, guint64 bytes, GError **error)
+    G_GNUC_WARN_UNUSED_RESULT;
+
+/* ---- refit-gpu-agree.c ---- */
+
+/* A record of this phase, without more in it. */
+void refit_gpu_record_init(RefitGpuRecord *record, RefitGpuPhase phase);
+/* The first 16 of a plan's hexadecimal digits. */
+guint64 refit_gpu_digest_head(const char *digest);
+/*
+ * Says `mine`, which is failed when `failure` is not NULL (takes ownership), and hears all others.
+ * TRUE, with their records in *all_out (free with g_free; may be NULL), when none is absent or has
+ * failed, and all are in the same phase.
+ */
+gboolean refit_gpu_agree(RefitGpuRank *self, RefitGpuRecord *mine, GError *failure,
+                         RefitGpuRecord **all_out, GError **error) G_GNUC_WARN_UNUSED_RESULT;
+/* `bytes` bytes of rank 0 replace those of the others. */
+gboolean refit_gpu_spread(RefitGpuRank *self, gpointer bytes, gsize size, GError **error)
+    G_GNUC_WARN_UNUSED_RESULT;
+/* "rank 3", "ranks 3, 5 and 8", "ranks 3, 5, 8, 9 and 12 more". Caller frees. */
+char *refit_gpu_list_ranks(const guint *ranks, guint n);
+
+/* ---- refit-gpu-comm.c ---- */
+
+/* Makes the communicator of all ranks; rank 0's id is in `id`. */
+gboolean refit_gpu_comms_open(RefitGpuRank *self, const ncclUniqueId *id, GError **error)
+    G_GNUC_WARN_UNUSED_RESULT;
+/* Fills n_comms and comm_of of what is prepared for a program. */
+void refit_gpu_comms_assign(RefitGpuWork *work);
+/* Whether communicators that the prepared work wants are yet to be made. */
+gboolean refit_gpu_comms_missing(const RefitGpuRank *self);
+/* Makes them; a call of all ranks. */
+gboolean refit_gpu_comms_extend(RefitGpuRank *self, GError **error) G_GNUC_WARN_UNUSED_RESULT;
+/* Ends them in order, or aborts them after the time-out. */
+void refit_gpu_comms_close(RefitGpuRank *self);
+/* How long what has been aborted may take to end. */
+gint64 refit_gpu_comms_patience_us(const RefitGpuRank *self);
+/* Aborts all at the same time: each may have work that waits for another's. Sets `hung`. */
+void refit_gpu_comms_abort(RefitGpuRank *self);
+/* Whether the wait in progress may go on: not aborted, in time, all ranks well, communicators, too.
+ * Sleeps for a while; more after many turns. */
+gboolean refit_gpu_comms_poll(RefitGpuRank *self, guint *n_polls, const char *what, GError **error)
+    G_GNUC_WARN_UNUSED_RESULT;
+/* Submits the messages of a turn as one group and waits until it is on its stream. */
+gboolean refit_gpu_comms_group(RefitGpuRank *self, const RefitGpuTurn *turn, GError **error)
+    G_GNUC_WARN_UNUSED_RESULT;
+
+/* ---- refit-gpu-prepare.c ---- */
+
+RefitGpuWork *refit_gpu_work_new(RefitGpuRank *self, const RefitProgram *program,
+                                 const RefitGpuParameters *parameters, GError **error)
+    G_GNUC_WARN_UNUSED_RESULT;
+void refit_gpu_work_free(RefitGpuWork *work);
+G_DEFINE_AUTOPTR_CLEANUP_FUNC(RefitGpuWork, refit_gpu_work_free)
+
+/* ---- refit-gpu-boxes.c ---- */
+
+/* Where memory is on this rank. */
+typedef struct {
+    const RefitGpuParameters *parameters;
+    guint64 staging;
+    guint64 message; /* of the exchange in work */
+} RefitGpuPlaces;
+
+/*
+ * Adds to `packed` and `other` (of RefitGpuBox) the copies of an exchange in one turn. `runs` is
+ * scratch (of RefitByteRun). Neighbouring runs at constant distances become one box. *writes is set
+ * to TRUE when something goes to destination parameters, else unchanged.
+ */
+typedef struct {
+    guint64 from, to; /* addresses; of a message, its place */
+    guint64 bytes;    /* of a run */
+    guint n_dims;     /* innermost first */
+    guint64 extent[REFIT_STRIDED_DIMS];
+    gint64 from_step[REFIT_STRIDED_DIMS], to_step[REFIT_STRIDED_DIMS];
+} RefitGpuBox;
+
+/* The boxes that a list of runs makes, in their order; runs that are in place already are left out.
+ */
+void refit_gpu_boxes_append(GArray *boxes, const RefitGpuPlaces *places, const RefitByteRun *runs,
+                            guint n);
+/* Bytes of a box lie in its message, at `to` (from), one after the other. */
+gboolean refit_gpu_box_is_packed(const RefitGpuBox *box, gboolean packs);
+gboolean refit_gpu_box_add(const RefitGpuBox *box, RefitStridedTable *table, gboolean packed,
+                           gboolean packs, guint64 packed_base, GError **error)
+    G_GNUC_WARN_UNUSED_RESULT;
+
+/* ---- refit-gpu-run.c ---- */
+
+gboolean refit_gpu_start(RefitGpuRank *self, void *stream, GError **error);
+gboolean refit_gpu_wait(RefitGpuRank *self, RefitEventFunc func, gpointer user_data,
+                        RefitGpuResult *result_out, GError **error);
+
+/* ---- refit-gpu-result.c ---- */
+
+/* Reads the events of a run that has ended. */
+gboolean refit_gpu_measure(RefitGpuRank *self, RefitEventFunc func, gpointer user_data,
+                           GError **error) G_GNUC_WARN_UNUSED_RESULT;
+
+G_END_DECLS

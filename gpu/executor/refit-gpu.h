@@ -1,0 +1,167 @@
+#pragma once
+
+/*
+ * The executor for CUDA and NCCL: carries out the program of one rank (refit-program.h).
+ *
+ * It is a plugin: a shared object that exports one symbol, REFIT_GPU_SYMBOL, a constant RefitGpu. A
+ * program that loads it with dlopen() needs neither CUDA nor NCCL itself, and no type of theirs
+ * appears here: streams are passed as `void *`, device memory as 64-bit addresses.
+ *
+ *   probe()                          once, before threads start
+ *   open()      on every rank        the communicator of all ranks
+ *   prepare()   on every rank        staging memory, descriptors; plans are compared; communicators
+ *                                    for the plan's streams
+ *   run()       on every rank        as often as wanted; or start() and wait()
+ *   close()
+ *
+ * All ranks call open, prepare, start and wait in the same order, also those without a part in a
+ * plan. What they must agree on goes through the caller's RefitGpuPeers: open gathers twice on
+ * every rank, prepare twice when the plan has more streams than those before it, and the others
+ * once, also on a rank that has failed by then, so that all ranks return the same verdict. Each
+ * time a rank says that it has failed, all gather once more, to hear why. (start, when it fails
+ * after it has gathered, gathers in the place of wait.)
+ *
+ * Failure. A run that a rank does not finish within `timeout_s` fails on all ranks; the error names
+ * those that did not report, or the one whose kernel has not ended, or else the ones that wait for
+ * each other, and the step. Communicators are aborted then, the version stays as it is, and the
+ * rank can only be closed. On a device that never ends a kernel that costs up to 10 s more, and the
+ * rank keeps what it has on the device until its process ends; other ranks do not wait for it. An
+ * object belongs to one thread at a time, except for abort() and the version functions.
+ *
+ * Errors: REFIT_ERROR_NOT_SUPPORTED for machines that cannot do it, REFIT_ERROR_INVALID for
+ * arguments that make no sense, REFIT_ERROR_WIRE_SIZE and REFIT_ERROR_COVERAGE when ranks have
+ * different plans, REFIT_ERROR_BACKEND for all that CUDA, NCCL or another rank did.
+ */
+
+#include "model/predict/refit-executor.h"
+#include "model/schedule/refit-program.h"
+#include "model/schedule/refit-version.h"
+
+G_BEGIN_DECLS
+
+#define REFIT_GPU_ABI 2
+#define REFIT_GPU_SYMBOL "refit_gpu"
+
+/* How a rank reaches the others; the calls come from the thread that uses the executor. */
+typedef struct {
+    /*
+     * Brings together what all ranks say: `bytes` bytes of each, by rank, in `all`; some 50, or
+     * some 300 when a rank has failed, or 128 in the place of a broadcast. Calls come in the same
+     * order and with the same size on every rank. It returns when every rank has come or after
+     * `timeout_s`: came[r] takes 1 for each rank that has come and 0 for others, whose bytes are
+     * undefined; the same on all ranks, also on one that comes later. FALSE, also for absent ranks
+     * if it prefers to name them itself, when it cannot go on.
+     */
+    gboolean (*gather)(gpointer user_data, gconstpointer mine, gsize bytes, gpointer all,
+                       guint8 *came, double timeout_s, GError **error);
+    /*
+     * May be NULL: then a gather serves, in its place. `bytes` bytes of rank 0 replace those of all
+     * others. Called once, by open, between its gathers. FALSE when it cannot go on.
+     */
+    gboolean (*broadcast)(gpointer user_data, gpointer data, gsize bytes, GError **error);
+    /* May be NULL. Never waits: FALSE when another rank is known to have failed. Called every few
+     * milliseconds in long waits. Nothing is gathered after it returned FALSE. */
+    gboolean (*check)(gpointer user_data, GError **error);
+    /* May be NULL. Takes ownership of this rank's error, tells the others' check() and returns the
+     * error to report. Called in the place of a gather; ranks whose time is over while they wait
+     * for others gather all the same, and together find whom they wait for. */
+    GError *(*fail)(gpointer user_data, GError *mine);
+    gpointer user_data;
+} RefitGpuPeers;
+
+typedef struct {
+    guint rank, n_ranks;  /* of the program and its plan, ranks without a part included */
+    int device;           /* CUDA device, as this process numbers them */
+    const guint *domains; /* per rank: its NVLink domain; borrowed for the call */
+    RefitGpuPeers peers;
+    double
+        timeout_s; /* of each open, prepare and run; then a quarter more, or 1 s, to agree on it */
+    gboolean untimed;    /* no times and no events: a run then takes fewer CUDA events */
+    guint kernel_blocks; /* limit of a pack, unpack or copy kernel's grid; 0: 64 */
+} RefitGpuConfig;
+
+/* Device addresses, in the order of RefitRankViews.parameters; NULL where there are none. All stay
+ * borrowed until the next prepare or close. */
+typedef struct {
+    const guint64 *source, *destination;
+} RefitGpuParameters;
+
+/* What one stage of the plan took on this rank: from its first start to its last end, and the sum
+ * over its operations. Times since the run began. */
+typedef struct {
+    double start_s, end_s;
+    double busy_s[REFIT_N_ACTIVITIES];
+    guint64 bytes[REFIT_N_ACTIVITIES]; /* sent and received, or packed, unpacked, copied */
+} RefitGpuStage;
+
+typedef struct {
+    guint64 version;   /* number of the version that this run brought */
+    double duration_s; /* from the first operation to the last, by CUDA events; 0 when untimed */
+    double agreed_s;   /* until all ranks agreed, by the host's clock */
+    guint64 in[REFIT_N_LINKS], out[REFIT_N_LINKS]; /* bytes handed to NCCL and to copy kernels */
+    guint64 n_groups, n_launches;                  /* NCCL groups, kernels */
+    guint n_stages;
+    const RefitGpuStage *stages; /* of the plan; owned by the executor until the next start */
+} RefitGpuResult;
+
+typedef struct _RefitGpuRank RefitGpuRank;
+
+typedef struct {
+    guint abi; /* REFIT_GPU_ABI */
+    const char *name;
+    const char *summary;
+    RefitExecutorFlags flags;
+
+    /*
+     * Is there a driver, recent enough, and a GPU? If not, why: REFIT_ERROR_NOT_SUPPORTED, in one
+     * line. Also sets NCCL_LAUNCH_ORDER_IMPLICIT=1 in the environment unless it is set, which two
+     * communicators on one device need.
+     */
+    gboolean (*probe)(guint *n_devices_out, GError **error);
+    /* NULL, on all ranks that come, when a rank does not come or has failed. */
+    RefitGpuRank *(*open)(const RefitGpuConfig *config, GError **error);
+    /*
+     * `program` is of this rank, its plan that of all ranks; borrowed until the next prepare or
+     * close, as is all that it borrows. Replaces what was prepared before; the version starts anew.
+     */
+    gboolean (*prepare)(RefitGpuRank *self, const RefitProgram *program,
+                        const RefitGpuParameters *parameters, GError **error);
+    /*
+     * Submits the whole program. `stream` is a cudaStream_t or NULL: the program begins after what
+     * has been submitted to it, and what is submitted to it after wait() begins after the program.
+     * Must be followed by wait(), unless it failed.
+     */
+    gboolean (*start)(RefitGpuRank *self, void *stream, GError **error);
+    /* Until the run has ended on all ranks. `func` and `result_out` may be NULL. Each message
+     * appears as an event of its receiver only; packs, unpacks and copies as events of the rank. */
+    gboolean (*wait)(RefitGpuRank *self, RefitEventFunc func, gpointer user_data,
+                     RefitGpuResult *result_out, GError **error);
+    /* start(), then wait(). */
+    gboolean (*run)(RefitGpuRank *self, RefitEventFunc func, gpointer user_data,
+                    RefitGpuResult *result_out, GError **error);
+    /* From any thread: a run in progress, and all later ones, fail. */
+    void (*abort)(RefitGpuRank *self);
+    void (*close)(RefitGpuRank *self); /* accepts NULL */
+
+    /*
+     * From any thread. The version that this rank serves: `none` from the submission of the first
+     * write to its parameters until all ranks agreed that all of theirs are done, whence it is the
+     * new one (old, to the run after). A rank without destination parameters always serves.
+     */
+    RefitServes (*serves)(RefitGpuRank *self);
+    guint64 (*version)(RefitGpuRank *self); /* runs that brought a version on all ranks */
+
+    /* Device memory for programs that link no CUDA. 0 with an error when there is none left. Not
+     * while a run is in progress. `free` takes what `alloc` gave and has not been freed. */
+    guint64 (*memory_alloc)(RefitGpuRank *self, guint64 bytes, GError **error);
+    void (*memory_free)(RefitGpuRank *self, guint64 address);
+    gboolean (*memory_upload)(RefitGpuRank *self, guint64 address, gconstpointer from,
+                              guint64 bytes, GError **error);
+    gboolean (*memory_download)(RefitGpuRank *self, gpointer to, guint64 address, guint64 bytes,
+                                GError **error);
+} RefitGpu;
+
+/* The table of this plugin, for programs that link it instead of loading it. */
+extern const RefitGpu refit_gpu;
+
+G_END_DECLS

@@ -1,0 +1,278 @@
+/*
+ * What the hub of a rendezvous makes of what members say: it completes exchanges, and when a rank
+ * fails or its connection closes, it asks all others whether they are there. The verdict, sent to
+ * all, says who failed and who did not answer: a rank that waits for a stalled one otherwise sees
+ * only its own time-out. Cost: an exchange, the bytes it sends.
+ */
+
+#include "gpu/rendezvous/refit-rendezvous-hub.h"
+
+#include <string.h>
+
+#define NOBODY G_MAXUINT32
+enum { MAX_COMPLAINTS = 3 };
+
+void refit_hub_send_error(RefitHubConnection *connection, guint8 type, const GError *error) {
+    g_autoptr(GByteArray) body = g_byte_array_new();
+
+    refit_body_put_error(body, error);
+    refit_wire_send(connection->wire, type, body);
+}
+
+void refit_hub_clear_records(RefitHub *hub) {
+    for (guint rank = 0; rank < hub->world; rank++)
+        g_clear_pointer(&hub->records[rank], g_bytes_unref);
+    g_clear_pointer(&hub->what, g_free);
+    hub->n_here = 0;
+    hub->deadline_us = 0;
+}
+
+/* ---- failure ---- */
+
+/* "rank 3" or "ranks 3, 5"; NULL when there are none. */
+static char *name_ranks(const RefitHub *hub, const guint8 *which) {
+    const guint8 *first = memchr(which, 1, hub->world);
+    g_autofree char *list = NULL;
+
+    if (first == NULL)
+        return NULL;
+    list = refit_ranks_to_string(which, hub->world);
+    return g_strdup_printf("rank%s %s", strpbrk(list, ",-a") != NULL ? "s" : "", list);
+}
+
+void refit_hub_send_verdict(RefitHub *hub) {
+    g_autoptr(GString) text = g_string_new(NULL);
+    g_autofree guint8 *silent = g_new0(guint8, hub->world);
+    g_autofree char *gone = name_ranks(hub, hub->gone);
+    g_autofree char *silent_names = NULL;
+
+    for (guint rank = 0; rank < hub->world; rank++)
+        silent[rank] = hub->members[rank] != NULL && hub->failed[rank] == 0 &&
+                       hub->answers[rank] == 0 && hub->verdict_us > 0;
+    silent_names = name_ranks(hub, silent);
+    if (gone != NULL)
+        g_string_append_printf(text, "%s ended without a word", gone);
+    if (hub->failure != NULL)
+        g_string_append_printf(text, "%s%s", text->len > 0 ? "; " : "", hub->failure->message);
+    for (guint i = 0; i < hub->complaints->len; i++)
+        g_string_append_printf(text, "; %s", (const char *)hub->complaints->pdata[i]);
+    if (hub->n_failed > hub->complaints->len + 1)
+        g_string_append_printf(text, "; %u more failed", hub->n_failed - hub->complaints->len - 1);
+    if (silent_names != NULL)
+        g_string_append_printf(text, "; no answer from %s within %g s", silent_names, hub->grace_s);
+    hub->verdict = g_error_new_literal(
+        REFIT_ERROR, hub->failure != NULL ? hub->failure->code : REFIT_ERROR_BACKEND, text->str);
+    for (guint rank = 0; rank < hub->world; rank++)
+        if (hub->members[rank] != NULL)
+            refit_hub_send_error(hub->members[rank], REFIT_FRAME_ABORT, hub->verdict);
+    refit_hub_clear_records(hub);
+    if (hub->end_us > 0)
+        hub->end_us = MIN(hub->end_us, refit_deadline_us(hub->grace_s));
+}
+
+void refit_hub_fail(RefitHub *hub, GError *error) {
+    if (hub->verdict != NULL || hub->failure != NULL) {
+        g_error_free(error);
+        return;
+    }
+    hub->failure = error;
+    refit_hub_send_verdict(hub);
+}
+
+void refit_hub_ask_all(RefitHub *hub) {
+    if (hub->verdict != NULL || hub->verdict_us > 0)
+        return;
+    hub->verdict_us = refit_deadline_us(hub->grace_s);
+    for (guint rank = 0; rank < hub->world; rank++)
+        if (hub->members[rank] != NULL)
+            refit_wire_send(hub->members[rank]->wire, REFIT_FRAME_QUERY, NULL);
+}
+
+gboolean refit_hub_all_answered(const RefitHub *hub) {
+    for (guint rank = 0; rank < hub->world; rank++)
+        if (hub->members[rank] != NULL && hub->failed[rank] == 0 && hub->answers[rank] == 0)
+            return FALSE;
+    return TRUE;
+}
+
+void refit_hub_fail_of_rank(RefitHub *hub, guint rank, GError *error) {
+    if (hub->failed[rank] == 0)
+        hub->n_failed++;
+    else
+        g_clear_error(&error); /* it has said why */
+    hub->failed[rank] = 1;
+    if (error != NULL)
+        g_prefix_error(&error, "rank %u: ", rank);
+    if (hub->failure == NULL) {
+        hub->failure = error;
+    } else if (error != NULL) {
+        if (hub->complaints->len < MAX_COMPLAINTS)
+            g_ptr_array_add(hub->complaints, g_strdup(error->message));
+        g_error_free(error);
+    }
+    refit_hub_ask_all(hub);
+}
+
+/* ---- exchanges ---- */
+
+static void put_records(RefitHub *hub, GByteArray *body) {
+    g_autofree guint8 *nothing = g_malloc0(hub->size + 1);
+
+    for (guint rank = 0; rank < hub->world; rank++) {
+        const guint8 here = hub->records[rank] != NULL;
+        g_byte_array_append(body, &here, 1);
+    }
+    for (guint rank = 0; rank < hub->world; rank++)
+        g_byte_array_append(
+            body, hub->records[rank] != NULL ? g_bytes_get_data(hub->records[rank], NULL) : nothing,
+            (guint)hub->size);
+}
+
+/* Rank of the first record that differs from rank 0's, or NOBODY. */
+static guint first_other(const RefitHub *hub) {
+    for (guint rank = 1; rank < hub->world; rank++)
+        if (!g_bytes_equal(hub->records[0], hub->records[rank]))
+            return rank;
+    return NOBODY;
+}
+
+/* The error of the lowest rank that has one, how many more have, or nothing. */
+static void put_agreement(const RefitHub *hub, GByteArray *body) {
+    guint n_errors = 0, first = 0;
+
+    for (guint rank = hub->world; rank-- > 0;)
+        if (g_bytes_get_size(hub->records[rank]) > 0) {
+            n_errors++;
+            first = rank;
+        }
+    if (n_errors == 0)
+        return;
+    refit_body_put_u32(body, first);
+    refit_body_put_u32(body, n_errors);
+    g_byte_array_append(body, g_bytes_get_data(hub->records[first], NULL),
+                        (guint)g_bytes_get_size(hub->records[first]));
+}
+
+void refit_hub_conclude(RefitHub *hub) {
+    g_autoptr(GByteArray) body = g_byte_array_new();
+
+    refit_body_put_u32(body, hub->number);
+    switch (hub->operation) {
+    case REFIT_EXCHANGE_BROADCAST:
+        g_byte_array_append(body, g_bytes_get_data(hub->records[0], NULL), (guint)hub->size);
+        break;
+    case REFIT_EXCHANGE_GATHER:
+    case REFIT_EXCHANGE_COLLECT:
+        put_records(hub, body);
+        break;
+    case REFIT_EXCHANGE_REPORT:
+        if (hub->members[0] != NULL) {
+            g_autoptr(GByteArray) full = g_byte_array_new();
+
+            refit_body_put_u32(full, hub->number);
+            put_records(hub, full);
+            refit_wire_send(hub->members[0]->wire, REFIT_FRAME_RESULT, full);
+        }
+        break;
+    case REFIT_EXCHANGE_SAME:
+        refit_body_put_u32(body, first_other(hub));
+        break;
+    case REFIT_EXCHANGE_AGREE:
+    case REFIT_N_EXCHANGES:
+        put_agreement(hub, body);
+        break;
+    }
+    for (guint rank = hub->operation == REFIT_EXCHANGE_REPORT ? 1 : 0; rank < hub->world; rank++)
+        if (hub->members[rank] != NULL)
+            refit_wire_send(hub->members[rank]->wire, REFIT_FRAME_RESULT, body);
+    hub->number++;
+    refit_hub_clear_records(hub);
+}
+
+void refit_hub_say_absent(RefitHub *hub) {
+    g_autofree guint8 *absent = g_new0(guint8, hub->world);
+    g_autofree char *names = NULL;
+    g_autoptr(GString) text = g_string_new(NULL);
+
+    for (guint rank = 0; rank < hub->world; rank++)
+        absent[rank] = hub->records[rank] == NULL;
+    names = name_ranks(hub, absent);
+    g_string_append_printf(text, "%s of %u did not %s%s%s within %g s", names, hub->world,
+                           hub->number == 0 ? "join" : "come to \"",
+                           hub->number == 0 ? "" : hub->what, hub->number == 0 ? "" : "\"",
+                           hub->timeout_s);
+    for (guint i = 0; i < hub->refusals->len; i++)
+        g_string_append_printf(text, "%s%s", i == 0 ? "; refused: " : ", ",
+                               (const char *)hub->refusals->pdata[i]);
+    if (hub->n_refused > hub->refusals->len)
+        g_string_append_printf(text, " and %u more", hub->n_refused - hub->refusals->len);
+    if (hub->number == 0 && hub->accept_error != NULL)
+        g_string_append_printf(text, "; rank 0 cannot accept more connections: %s",
+                               hub->accept_error);
+    refit_hub_fail(hub, g_error_new_literal(REFIT_ERROR, REFIT_ERROR_BACKEND, text->str));
+}
+
+void refit_hub_check_complete(RefitHub *hub) {
+    const guint8 *left = memchr(hub->left, 1, hub->world);
+
+    if (hub->n_here == 0 || hub->verdict != NULL)
+        return;
+    if (hub->n_here == hub->world)
+        refit_hub_conclude(hub);
+    else if (left != NULL)
+        refit_hub_fail(hub, g_error_new(REFIT_ERROR, REFIT_ERROR_BACKEND,
+                                        "rank %u left before \"%s\", which needs all ranks",
+                                        (guint)(left - hub->left), hub->what));
+}
+
+/* What rank `rank` has sent does not go with the exchange under way. */
+static void fail_apart(RefitHub *hub, guint rank, const char *what, gsize size) {
+    GError *error;
+
+    if (g_str_equal(what, hub->what) && size != hub->size)
+        error =
+            g_error_new(REFIT_ERROR, REFIT_ERROR_BACKEND,
+                        "rank %u says %" G_GSIZE_FORMAT " bytes at \"%s\", rank %u %" G_GSIZE_FORMAT
+                        ": all ranks must run the same version of refit on the same input",
+                        rank, size, what, hub->first, hub->size);
+    else
+        error = g_error_new(REFIT_ERROR, REFIT_ERROR_BACKEND,
+                            "rank %u is at \"%s\" while rank %u is at \"%s\": ranks must run the "
+                            "same program on the same input",
+                            rank, what, hub->first, hub->what);
+    refit_hub_fail(hub, error);
+}
+
+gboolean refit_hub_take_record(RefitHub *hub, guint rank, GByteArray *body) {
+    RefitBodyReader reader = {.at = body->data, .left = body->len};
+    guint32 number = refit_body_get_u32(&reader);
+    guint32 operation = refit_body_get_u32(&reader);
+    g_autofree char *what = refit_body_get_text(&reader);
+    guint32 timeout_ms = refit_body_get_u32(&reader);
+    gsize size = reader.left;
+    /* Agreements are of any size; of all others the sizes are equal. */
+    gboolean sized = operation != REFIT_EXCHANGE_AGREE;
+
+    if (reader.failed || operation >= REFIT_N_EXCHANGES || number > hub->number ||
+        size > REFIT_RENDEZVOUS_MAX_RECORD)
+        return FALSE;
+    if (number < hub->number || hub->verdict != NULL)
+        return TRUE; /* too late; it has been told */
+    if (hub->records[rank] != NULL)
+        return FALSE;
+    if (hub->n_here == 0) {
+        hub->operation = (RefitExchangeOperation)operation;
+        hub->what = g_steal_pointer(&what);
+        hub->size = size;
+        hub->first = rank;
+        if (number > 0)
+            hub->deadline_us = refit_deadline_us(timeout_ms / 1000.0);
+    } else if (operation != hub->operation || !g_str_equal(what, hub->what) ||
+               (sized && size != hub->size)) {
+        fail_apart(hub, rank, what, size);
+        return TRUE;
+    }
+    hub->records[rank] = g_bytes_new(reader.at, size);
+    hub->n_here++;
+    return TRUE;
+}

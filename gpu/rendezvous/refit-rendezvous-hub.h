@@ -1,0 +1,75 @@
+#pragma once
+
+/*
+ * The hub of a rendezvous: its state, between the part that talks to connections
+ * (refit-rendezvous-hub.c) and the part that decides (refit-rendezvous-exchange.c).
+ */
+
+#include "gpu/rendezvous/refit-rendezvous-private.h"
+
+G_BEGIN_DECLS
+
+typedef enum { REFIT_HUB_STRANGER, REFIT_HUB_MEMBER, REFIT_HUB_CLOSING } RefitHubState;
+
+typedef struct {
+    RefitWire *wire;
+    RefitHubState state;
+    guint rank;         /* REFIT_HUB_MEMBER */
+    gint64 deadline_us; /* others */
+    guint8 nonce[REFIT_NONCE_BYTES];
+    char *from;
+} RefitHubConnection;
+
+typedef struct {
+    guint world;
+    char *token;
+    double timeout_s, grace_s;
+    GSocket *listener;
+    gint64 accept_us;             /* not before */
+    char *accept_error;           /* why it could not; NULL: it always could */
+    GPtrArray *connections;       /* in the order of arrival */
+    RefitHubConnection **members; /* per rank; NULL: not there */
+    /* Exchange under way */
+    guint32 number;
+    RefitExchangeOperation operation;
+    char *what;
+    gsize size;
+    GBytes **records; /* per rank */
+    guint n_here, first;
+    gint64 deadline_us; /* 0: nobody waits */
+    /* Per rank: said why it failed; its connection closed; said that it is there; left */
+    guint8 *failed, *gone, *answers, *left;
+    GError *failure;       /* the first, prefixed with its rank */
+    GPtrArray *complaints; /* of others, as texts; only some are kept */
+    guint n_failed;
+    gint64 verdict_us;
+    GError *verdict;
+    gint64 end_us; /* once rank 0 has left */
+    GPtrArray *refusals;
+    guint n_refused;
+} RefitHub;
+
+void refit_hub_send_error(RefitHubConnection *connection, guint8 type, const GError *error);
+
+/* Forgets the exchange under way. */
+void refit_hub_clear_records(RefitHub *hub);
+/* FALSE: not a proper frame. */
+gboolean refit_hub_take_record(RefitHub *hub, guint rank, GByteArray *body);
+/* Concludes the exchange when everybody has come; fails when somebody cannot come any more. */
+void refit_hub_check_complete(RefitHub *hub);
+/* Sends the result with what has come. */
+void refit_hub_conclude(RefitHub *hub);
+/* Fails, naming the ranks that have not come. */
+void refit_hub_say_absent(RefitHub *hub);
+
+/* A failure of no rank in particular: all that can be known is known. Ownership of `error` taken.
+ */
+void refit_hub_fail(RefitHub *hub, GError *error);
+/* Ownership of `error` taken. */
+void refit_hub_fail_of_rank(RefitHub *hub, guint rank, GError *error);
+/* Starts the time in which members must answer, unless it runs already. */
+void refit_hub_ask_all(RefitHub *hub);
+gboolean refit_hub_all_answered(const RefitHub *hub);
+void refit_hub_send_verdict(RefitHub *hub);
+
+G_END_DECLS

@@ -1,0 +1,586 @@
+/*
+ * A rank's end of the rendezvous. One connection to the hub carries everything: an exchange sends
+ * one frame and waits for one, and whatever the hub says in between (a question, a failure of
+ * another rank) is handled on the way, so no thread is needed. A failure is kept: once a job has
+ * failed, every further exchange says so at once.
+ */
+
+#include "gpu/rendezvous/refit-rendezvous-private.h"
+
+#include <string.h>
+#include <sys/socket.h>
+
+#define CONNECT_AGAIN_S 0.05
+/* Beyond its own time-out, a rank leaves the hub time to decide and to say what it has decided. */
+#define HUB_MARGIN_S (2 * REFIT_RENDEZVOUS_GRACE_S)
+
+struct _RefitRendezvous {
+    guint rank, world;
+    double timeout_s;
+    char *place; /* "host:port" of rank 0 */
+    RefitWire *wire;
+    GThread *hub;       /* on rank 0 */
+    guint32 number;     /* of the next exchange */
+    GByteArray *result; /* of exchange `number`, when it is there already */
+    GError *failure;
+};
+
+/* ---- addresses ---- */
+
+static GInetAddress *resolve(const char *address, GError **error) {
+    GInetAddress *number = g_inet_address_new_from_string(address);
+    g_autoptr(GResolver) resolver = NULL;
+    GList *found;
+
+    if (number != NULL)
+        return number;
+    resolver = g_resolver_get_default();
+    found = g_resolver_lookup_by_name(resolver, address, NULL, error);
+    if (found == NULL)
+        return NULL;
+    number = g_object_ref(G_INET_ADDRESS(found->data));
+    g_resolver_free_addresses(found);
+    return number;
+}
+
+GSocket *refit_rendezvous_listen(const char *address, guint port, guint *port_out, GError **error) {
+    g_autoptr(GError) local = NULL;
+    g_autoptr(GInetAddress) inet = resolve(address, &local);
+    g_autoptr(GSocketAddress) bound = NULL, actual = NULL;
+    g_autoptr(GSocket) socket = NULL;
+
+    if (inet != NULL && g_inet_address_get_is_any(inet)) {
+        g_set_error(error, REFIT_ERROR, REFIT_ERROR_INVALID,
+                    "rank 0 cannot listen on %s, which is all addresses of the machine; state one",
+                    address);
+        return NULL;
+    }
+    if (port > G_MAXUINT16) {
+        g_set_error(error, REFIT_ERROR, REFIT_ERROR_INVALID, "port %u is above 65535", port);
+        return NULL;
+    }
+    if (inet != NULL) {
+        bound = g_inet_socket_address_new(inet, (guint16)port);
+        socket = g_socket_new(g_inet_address_get_family(inet), G_SOCKET_TYPE_STREAM,
+                              G_SOCKET_PROTOCOL_TCP, &local);
+    }
+    if (socket != NULL) {
+        g_socket_set_listen_backlog(socket, 1024);
+        if (g_socket_bind(socket, bound, TRUE, &local) && g_socket_listen(socket, &local))
+            actual = g_socket_get_local_address(socket, &local);
+    }
+    if (actual == NULL) {
+        g_set_error(error, REFIT_ERROR, REFIT_ERROR_BACKEND,
+                    "rank 0 cannot listen on %s port %u: %s; the address must be one of its own "
+                    "machine and the port free",
+                    address, port, local->message);
+        return NULL;
+    }
+    if (port_out != NULL)
+        *port_out = g_inet_socket_address_get_port(G_INET_SOCKET_ADDRESS(actual));
+    return g_steal_pointer(&socket);
+}
+
+/* One try; NULL: not now. */
+static GSocket *try_connect(const RefitRendezvousOptions *options, gint64 deadline_us,
+                            GError **error) {
+    g_autoptr(GInetAddress) inet = resolve(options->address, error);
+    g_autoptr(GSocketAddress) address = NULL;
+    g_autoptr(GSocket) socket = NULL;
+    g_autoptr(GError) local = NULL;
+    gint64 left_us;
+
+    if (inet == NULL)
+        return NULL;
+    address = g_inet_socket_address_new(inet, (guint16)options->port);
+    socket = g_socket_new(g_inet_address_get_family(inet), G_SOCKET_TYPE_STREAM,
+                          G_SOCKET_PROTOCOL_TCP, error);
+    if (socket == NULL)
+        return NULL;
+    g_socket_set_blocking(socket, FALSE);
+    if (g_socket_connect(socket, address, NULL, &local))
+        return g_steal_pointer(&socket);
+    if (!g_error_matches(local, G_IO_ERROR, G_IO_ERROR_PENDING)) {
+        g_propagate_error(error, g_steal_pointer(&local));
+        return NULL;
+    }
+    left_us = MAX(deadline_us - g_get_monotonic_time(), 1);
+    if (!g_socket_condition_timed_wait(socket, G_IO_OUT, left_us, NULL, error) ||
+        !g_socket_check_connect_result(socket, error))
+        return NULL;
+    return g_steal_pointer(&socket);
+}
+
+/* ---- joining ---- */
+
+/* The next frame of the hub before the proofs are made. 0: none in time, or the connection closed,
+ * which need not be for good. */
+static int await_greeting(RefitRendezvous *rendezvous, gint64 deadline_us, GByteArray **body_out,
+                          GError **error) {
+    g_autoptr(GError) lost = NULL;
+
+    for (;;) {
+        gboolean open = refit_wire_pump(rendezvous->wire, lost == NULL ? &lost : NULL);
+        int type = refit_wire_take(rendezvous->wire, body_out);
+
+        if (type < 0)
+            g_set_error(error, REFIT_ERROR, REFIT_ERROR_BACKEND,
+                        "what answers at %s is no rank 0 of a refit job", rendezvous->place);
+        if (type != 0)
+            return type;
+        if (!open || g_get_monotonic_time() >= deadline_us) {
+            g_set_error(error, REFIT_ERROR, REFIT_ERROR_BACKEND, "what listens there %s",
+                        open ? "does not answer" : "closed the connection");
+            return 0;
+        }
+        refit_wire_wait(rendezvous->wire, deadline_us);
+    }
+}
+
+static gboolean not_refit(const RefitRendezvous *rendezvous, GError **error) {
+    g_set_error(error, REFIT_ERROR, REFIT_ERROR_BACKEND,
+                "what answers at %s is no rank 0 of a refit job", rendezvous->place);
+    return FALSE;
+}
+
+/* Proves the token and asks for the hub's proof. *again_out: FALSE came of a connection that closed
+ * or was too slow, which need not be for good. */
+static gboolean greet(RefitRendezvous *rendezvous, const char *token, GByteArray *challenge,
+                      gint64 deadline_us, gboolean *again_out, GError **error) {
+    RefitBodyReader reader = {.at = challenge->data, .left = challenge->len};
+    RefitProofInput input = {.token = token, .world = rendezvous->world, .rank = rendezvous->rank};
+    g_autoptr(GByteArray) hello = g_byte_array_new(), reply = NULL;
+    guint8 proof[REFIT_PROOF_BYTES];
+    const guint8 *nonce;
+    guint32 version;
+    int type;
+
+    if (!refit_body_get_greeting(&reader, &version))
+        return not_refit(rendezvous, error);
+    if (version != REFIT_RENDEZVOUS_VERSION) {
+        g_set_error(error, REFIT_ERROR, REFIT_ERROR_BACKEND,
+                    "rank 0 at %s speaks version %u of the protocol, rank %u version %u: all ranks "
+                    "must run the same program",
+                    rendezvous->place, version, rendezvous->rank, REFIT_RENDEZVOUS_VERSION);
+        return FALSE;
+    }
+    nonce = refit_body_get_bytes(&reader, REFIT_NONCE_BYTES);
+    if (nonce == NULL)
+        return not_refit(rendezvous, error);
+    memcpy(input.hub_nonce, nonce, REFIT_NONCE_BYTES);
+    if (!refit_nonce_draw(input.peer_nonce, error))
+        return FALSE;
+    refit_proof_make(&input, FALSE, proof);
+    refit_body_put_greeting(hello);
+    refit_body_put_u32(hello, input.world);
+    refit_body_put_u32(hello, input.rank);
+    g_byte_array_append(hello, input.peer_nonce, REFIT_NONCE_BYTES);
+    g_byte_array_append(hello, proof, sizeof proof);
+    refit_wire_send(rendezvous->wire, REFIT_FRAME_HELLO, hello);
+    type = await_greeting(rendezvous, deadline_us, &reply, error);
+    *again_out = type == 0;
+    if (type <= 0)
+        return FALSE;
+    reader = (RefitBodyReader){.at = reply->data, .left = reply->len};
+    if (type == REFIT_FRAME_REFUSE) {
+        g_autoptr(GError) why = refit_body_get_error(&reader);
+
+        if (why == NULL)
+            return not_refit(rendezvous, error);
+        g_set_error(error, REFIT_ERROR, REFIT_ERROR_BACKEND, "rank 0 at %s refuses %s",
+                    rendezvous->place, why->message);
+        return FALSE;
+    }
+    nonce = refit_body_get_bytes(&reader, REFIT_PROOF_BYTES);
+    if (type != REFIT_FRAME_WELCOME || nonce == NULL || !refit_proof_holds(&input, TRUE, nonce))
+        return not_refit(rendezvous, error);
+    rendezvous->wire->limit = REFIT_FRAME_HUB_LIMIT;
+    return TRUE;
+}
+
+/* Tries again as long as nobody answers, as rank 0 may start later, or hangs up, as it does when it
+ * is hard pressed. */
+static gboolean connect_to_hub(RefitRendezvous *rendezvous, const RefitRendezvousOptions *options,
+                               GError **error) {
+    gint64 deadline_us = refit_deadline_us(options->timeout_s);
+
+    for (;;) {
+        g_autoptr(GError) local = NULL;
+        GSocket *socket = try_connect(options, deadline_us, &local);
+
+        if (socket != NULL) {
+            g_autoptr(GByteArray) challenge = NULL;
+            int type;
+
+            rendezvous->wire = refit_wire_new(socket, REFIT_FRAME_REFUSAL_LIMIT);
+            type = await_greeting(rendezvous, deadline_us, &challenge, &local);
+            if (type == REFIT_FRAME_CHALLENGE) {
+                gboolean again = FALSE;
+
+                if (greet(rendezvous, options->token, challenge,
+                          refit_deadline_us(options->timeout_s), &again, &local))
+                    return TRUE;
+                if (!again) {
+                    g_propagate_error(error, g_steal_pointer(&local));
+                    return FALSE;
+                }
+            } else if (type != 0) {
+                return not_refit(rendezvous, error);
+            }
+            g_clear_pointer(&rendezvous->wire, refit_wire_free);
+        }
+        if (refit_deadline_us(CONNECT_AGAIN_S) >= deadline_us) {
+            g_set_error(error, REFIT_ERROR, REFIT_ERROR_BACKEND,
+                        "rank %u cannot reach rank 0 at %s within %g s: %s", rendezvous->rank,
+                        rendezvous->place, options->timeout_s, local->message);
+            return FALSE;
+        }
+        g_usleep((gulong)(CONNECT_AGAIN_S * G_USEC_PER_SEC));
+    }
+}
+
+static gboolean start_hub(RefitRendezvous *rendezvous, const RefitRendezvousOptions *options,
+                          GSocket *listener, GError **error) {
+    g_autoptr(GSocket) own_listener = NULL, ours = NULL, hubs = NULL;
+    RefitHubOptions hub = {
+        .world = options->world, .token = options->token, .timeout_s = options->timeout_s};
+    int ends[2];
+
+    if (listener == NULL) {
+        own_listener = refit_rendezvous_listen(options->address, options->port, NULL, error);
+        if (own_listener == NULL)
+            return FALSE;
+    }
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+        g_set_error(error, REFIT_ERROR, REFIT_ERROR_BACKEND, "no pair of sockets: %s",
+                    g_strerror(errno));
+        return FALSE;
+    }
+    ours = g_socket_new_from_fd(ends[0], error);
+    hubs = ours != NULL ? g_socket_new_from_fd(ends[1], error) : NULL;
+    if (hubs == NULL)
+        return FALSE;
+    rendezvous->wire = refit_wire_new(g_steal_pointer(&ours), REFIT_FRAME_HUB_LIMIT);
+    hub.listener = listener != NULL ? listener : own_listener;
+    hub.own = g_steal_pointer(&hubs);
+    rendezvous->hub = refit_hub_start(&hub, error);
+    return rendezvous->hub != NULL;
+}
+
+static gboolean check_options(const RefitRendezvousOptions *options, GError **error) {
+    g_autofree char *why = NULL;
+
+    if (options->world < 1 || options->world > REFIT_RENDEZVOUS_MAX_WORLD)
+        why = g_strdup_printf("a job of %u ranks; 1 to %u can meet", options->world,
+                              REFIT_RENDEZVOUS_MAX_WORLD);
+    else if (options->rank >= options->world)
+        why = g_strdup_printf("rank %u of %u; ranks count from 0", options->rank, options->world);
+    else if (options->rank > 0 && (options->port < 1 || options->port > G_MAXUINT16))
+        why = g_strdup_printf("port %u of rank 0; ports are 1 to 65535", options->port);
+    else if (strlen(options->token) < REFIT_RENDEZVOUS_MIN_TOKEN)
+        why = g_strdup_printf("a token of %u bytes; give it at least %u",
+                              (guint)strlen(options->token), REFIT_RENDEZVOUS_MIN_TOKEN);
+    else if (!(options->timeout_s > 0) || options->timeout_s > 1e6)
+        why = g_strdup_printf("a time-out of %g s; it must be above 0 and at most 1000000",
+                              options->timeout_s);
+    if (why != NULL)
+        g_set_error_literal(error, REFIT_ERROR, REFIT_ERROR_INVALID, why);
+    return why == NULL;
+}
+
+RefitRendezvous *refit_rendezvous_new(const RefitRendezvousOptions *options, GSocket *listener,
+                                      GError **error) {
+    g_autoptr(RefitRendezvous) rendezvous = NULL;
+
+    if (!check_options(options, error))
+        return NULL;
+    rendezvous = g_new0(RefitRendezvous, 1);
+    rendezvous->rank = options->rank;
+    rendezvous->world = options->world;
+    rendezvous->timeout_s = options->timeout_s;
+    rendezvous->place = g_strdup_printf(strchr(options->address, ':') != NULL ? "[%s]:%u" : "%s:%u",
+                                        options->address, options->port);
+    if (!(options->rank == 0 ? start_hub(rendezvous, options, listener, error)
+                             : connect_to_hub(rendezvous, options, error)) ||
+        !refit_rendezvous_barrier(rendezvous, "join", error))
+        return NULL;
+    return g_steal_pointer(&rendezvous);
+}
+
+void refit_rendezvous_free(RefitRendezvous *rendezvous) {
+    if (rendezvous == NULL)
+        return;
+    if (rendezvous->wire != NULL) {
+        gint64 deadline_us = refit_deadline_us(REFIT_RENDEZVOUS_GRACE_S);
+
+        refit_wire_send(rendezvous->wire, REFIT_FRAME_BYE, NULL);
+        while (refit_wire_pump(rendezvous->wire, NULL) && rendezvous->wire->out->len > 0 &&
+               g_get_monotonic_time() < deadline_us)
+            refit_wire_wait(rendezvous->wire, deadline_us);
+        refit_wire_free(rendezvous->wire);
+    }
+    if (rendezvous->hub != NULL)
+        g_thread_join(rendezvous->hub);
+    g_clear_pointer(&rendezvous->result, g_byte_array_unref);
+    g_clear_error(&rendezvous->failure);
+    g_free(rendezvous->place);
+    g_free(rendezvous);
+}
+
+guint refit_rendezvous_rank(const RefitRendezvous *rendezvous) {
+    return rendezvous->rank;
+}
+
+guint refit_rendezvous_world(const RefitRendezvous *rendezvous) {
+    return rendezvous->world;
+}
+
+/* ---- exchanges ---- */
+
+static void lose_hub(RefitRendezvous *rendezvous, const char *how) {
+    if (rendezvous->failure == NULL)
+        rendezvous->failure = g_error_new(REFIT_ERROR, REFIT_ERROR_BACKEND, "rank 0 at %s %s",
+                                          rendezvous->place, how);
+}
+
+static void handle(RefitRendezvous *rendezvous, int type, GByteArray *body) {
+    RefitBodyReader reader = {.at = body->data, .left = body->len};
+
+    if (type == REFIT_FRAME_QUERY) {
+        refit_wire_send(rendezvous->wire, REFIT_FRAME_ANSWER, NULL);
+    } else if (type == REFIT_FRAME_ABORT) {
+        if (rendezvous->failure == NULL)
+            rendezvous->failure = refit_body_get_error(&reader);
+        if (rendezvous->failure == NULL)
+            lose_hub(rendezvous, "sent what is no message of the rendezvous");
+    } else if (type == REFIT_FRAME_RESULT && rendezvous->result == NULL &&
+               refit_body_get_u32(&reader) == rendezvous->number && !reader.failed) {
+        rendezvous->result = g_byte_array_new();
+        g_byte_array_append(rendezvous->result, reader.at, (guint)reader.left);
+    } else {
+        lose_hub(rendezvous, "sent what is no message of the rendezvous");
+    }
+}
+
+/*
+ * All that has arrived; never waits. FALSE: a rank has failed. A result is taken one at a time: the
+ * next one comes only after this rank's next record, unless it was called absent. Sending an answer
+ * may read what comes next, so after one it looks again.
+ */
+static gboolean pump(RefitRendezvous *rendezvous) {
+    gboolean open;
+
+    do {
+        open = refit_wire_pump(rendezvous->wire, NULL);
+        while (rendezvous->failure == NULL && rendezvous->result == NULL) {
+            g_autoptr(GByteArray) body = NULL;
+            int type = refit_wire_take(rendezvous->wire, &body);
+
+            if (type == 0)
+                break;
+            if (type < 0)
+                lose_hub(rendezvous, "sent what is no message of the rendezvous");
+            else
+                handle(rendezvous, type, body);
+        }
+    } while (open && rendezvous->wire->out->len > 0 &&
+             g_socket_condition_check(rendezvous->wire->socket, G_IO_OUT) != 0);
+    if (!open && rendezvous->result == NULL)
+        lose_hub(rendezvous, "ended without a word");
+    return rendezvous->failure == NULL;
+}
+
+/* The result of an exchange, with a reader over it. Free with g_byte_array_unref. */
+static GByteArray *exchange(RefitRendezvous *rendezvous, RefitExchangeOperation operation,
+                            const char *what, const void *record, gsize size, double timeout_s,
+                            RefitBodyReader *reader_out, GError **error) {
+    g_autoptr(GByteArray) body = g_byte_array_new();
+    gint64 deadline_us = refit_deadline_us(timeout_s + HUB_MARGIN_S);
+    GByteArray *result;
+
+    g_return_val_if_fail(size <= REFIT_RENDEZVOUS_MAX_RECORD, NULL);
+    refit_body_put_u32(body, rendezvous->number);
+    refit_body_put_u32(body, (guint32)operation);
+    refit_body_put_text(body, what, REFIT_WHAT_BYTES);
+    refit_body_put_u32(body, (guint32)(timeout_s * 1000));
+    if (size > 0)
+        g_byte_array_append(body, record, (guint)size);
+    if (rendezvous->failure == NULL)
+        refit_wire_send(rendezvous->wire, REFIT_FRAME_EXCHANGE, body);
+    while (pump(rendezvous) && rendezvous->result == NULL) {
+        if (g_get_monotonic_time() >= deadline_us)
+            lose_hub(rendezvous, "does not answer");
+        refit_wire_wait(rendezvous->wire, deadline_us);
+    }
+    if (rendezvous->failure != NULL) {
+        g_propagate_error(error, g_error_copy(rendezvous->failure));
+        return NULL;
+    }
+    result = g_steal_pointer(&rendezvous->result);
+    rendezvous->number++;
+    *reader_out = (RefitBodyReader){.at = result->data, .left = result->len};
+    return result;
+}
+
+static gboolean no_result(RefitRendezvous *rendezvous, GError **error) {
+    lose_hub(rendezvous, "sent what is no message of the rendezvous");
+    g_propagate_error(error, g_error_copy(rendezvous->failure));
+    return FALSE;
+}
+
+gboolean refit_rendezvous_barrier(RefitRendezvous *rendezvous, const char *what, GError **error) {
+    return refit_rendezvous_agree(rendezvous, what, NULL, error);
+}
+
+gboolean refit_rendezvous_broadcast(RefitRendezvous *rendezvous, const char *what, void *bytes,
+                                    gsize size, GError **error) {
+    RefitBodyReader reader;
+    g_autoptr(GByteArray) result = exchange(rendezvous, REFIT_EXCHANGE_BROADCAST, what, bytes, size,
+                                            rendezvous->timeout_s, &reader, error);
+
+    if (result == NULL)
+        return FALSE;
+    if (reader.left != size)
+        return no_result(rendezvous, error);
+    if (size > 0)
+        memcpy(bytes, reader.at, size);
+    return TRUE;
+}
+
+static gboolean gather(RefitRendezvous *rendezvous, RefitExchangeOperation operation,
+                       const char *what, const void *record, gsize size, void *all, guint8 *came,
+                       double timeout_s, GError **error) {
+    RefitBodyReader reader;
+    g_autoptr(GByteArray) result = NULL;
+
+    if (size > REFIT_RENDEZVOUS_MAX_RECORD ||
+        (size + 1) * rendezvous->world > REFIT_FRAME_HUB_LIMIT - sizeof(guint32)) {
+        g_set_error(error, REFIT_ERROR, REFIT_ERROR_LIMIT,
+                    "%s: %" G_GSIZE_FORMAT " bytes of each of %u ranks; a rank can tell %d, and "
+                    "all together %d",
+                    what, size, rendezvous->world, REFIT_RENDEZVOUS_MAX_RECORD,
+                    REFIT_FRAME_HUB_LIMIT);
+        return FALSE;
+    }
+    result = exchange(rendezvous, operation, what, record, size, timeout_s, &reader, error);
+    if (result == NULL)
+        return FALSE;
+    if (all == NULL) /* a report, and not to this rank */
+        return TRUE;
+    if (reader.left != rendezvous->world * (size + 1))
+        return no_result(rendezvous, error);
+    if (came != NULL)
+        memcpy(came, reader.at, rendezvous->world);
+    if (size > 0)
+        memcpy(all, reader.at + rendezvous->world, rendezvous->world * size);
+    return TRUE;
+}
+
+gboolean refit_rendezvous_gather(RefitRendezvous *rendezvous, const char *what, const void *record,
+                                 gsize size, guint8 **all_out, GError **error) {
+    g_autofree guint8 *all = g_malloc0(rendezvous->world * size + 1);
+
+    if (!gather(rendezvous, REFIT_EXCHANGE_GATHER, what, record, size, all, NULL,
+                rendezvous->timeout_s, error))
+        return FALSE;
+    *all_out = g_steal_pointer(&all);
+    return TRUE;
+}
+
+gboolean refit_rendezvous_report(RefitRendezvous *rendezvous, const char *what, const void *record,
+                                 gsize size, guint8 **all_out, GError **error) {
+    g_autofree guint8 *all = rendezvous->rank == 0 ? g_malloc0(rendezvous->world * size + 1) : NULL;
+
+    if (!gather(rendezvous, REFIT_EXCHANGE_REPORT, what, record, size, all, NULL,
+                rendezvous->timeout_s, error))
+        return FALSE;
+    *all_out = g_steal_pointer(&all);
+    return TRUE;
+}
+
+gboolean refit_rendezvous_collect(RefitRendezvous *rendezvous, const char *what, const void *record,
+                                  gsize size, void *all, guint8 *came, double timeout_s,
+                                  GError **error) {
+    return gather(rendezvous, REFIT_EXCHANGE_COLLECT, what, record, size, all, came, timeout_s,
+                  error);
+}
+
+gboolean refit_rendezvous_same(RefitRendezvous *rendezvous, const char *what, const void *record,
+                               gsize size, GError **error) {
+    RefitBodyReader reader;
+    g_autoptr(GByteArray) result = exchange(rendezvous, REFIT_EXCHANGE_SAME, what, record, size,
+                                            rendezvous->timeout_s, &reader, error);
+    guint32 other;
+
+    if (result == NULL)
+        return FALSE;
+    other = refit_body_get_u32(&reader);
+    if (reader.failed)
+        return no_result(rendezvous, error);
+    if (other == G_MAXUINT32)
+        return TRUE;
+    g_set_error(error, REFIT_ERROR, REFIT_ERROR_INVALID,
+                "rank %u has another %s than rank 0: all ranks must run the same program on the "
+                "same input",
+                other, what);
+    return FALSE;
+}
+
+gboolean refit_rendezvous_agree(RefitRendezvous *rendezvous, const char *what, const GError *mine,
+                                GError **error) {
+    RefitBodyReader reader;
+    g_autoptr(GByteArray) record = g_byte_array_new(), result = NULL;
+    g_autoptr(GError) theirs = NULL;
+    guint32 rank, n_errors;
+
+    if (mine != NULL)
+        refit_body_put_error(record, mine);
+    result = exchange(rendezvous, REFIT_EXCHANGE_AGREE, what, record->data, record->len,
+                      rendezvous->timeout_s, &reader, error);
+    if (result == NULL)
+        return FALSE;
+    if (reader.left == 0)
+        return TRUE;
+    rank = refit_body_get_u32(&reader);
+    n_errors = refit_body_get_u32(&reader);
+    theirs = refit_body_get_error(&reader);
+    if (theirs == NULL)
+        return no_result(rendezvous, error);
+    if (n_errors > 1)
+        g_set_error(error, REFIT_ERROR, theirs->code, "rank %u: %s; %u more failed", rank,
+                    theirs->message, n_errors - 1);
+    else
+        g_set_error(error, REFIT_ERROR, theirs->code, "rank %u: %s", rank, theirs->message);
+    return FALSE;
+}
+
+/* ---- failure ---- */
+
+gboolean refit_rendezvous_check(RefitRendezvous *rendezvous, GError **error) {
+    if (pump(rendezvous))
+        return TRUE;
+    g_propagate_error(error, g_error_copy(rendezvous->failure));
+    return FALSE;
+}
+
+GError *refit_rendezvous_fail(RefitRendezvous *rendezvous, GError *mine) {
+    g_autoptr(GByteArray) body = g_byte_array_new();
+    gint64 deadline_us = refit_deadline_us(HUB_MARGIN_S);
+
+    if (rendezvous->failure == NULL) {
+        refit_body_put_error(body, mine);
+        refit_wire_send(rendezvous->wire, REFIT_FRAME_FAIL, body);
+    }
+    while (pump(rendezvous) && g_get_monotonic_time() < deadline_us) {
+        if (rendezvous->result != NULL) { /* of an exchange in which this rank counts as absent */
+            g_clear_pointer(&rendezvous->result, g_byte_array_unref);
+            rendezvous->number++;
+            continue;
+        }
+        refit_wire_wait(rendezvous->wire, deadline_us);
+    }
+    if (rendezvous->failure == NULL)
+        return mine;
+    g_error_free(mine);
+    return g_error_copy(rendezvous->failure);
+}

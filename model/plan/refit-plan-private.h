@@ -1,0 +1,55 @@
+#pragma once
+
+/* Shared by the files that build, check and release plans; not for other modules. */
+
+#include "model/plan/refit-plan.h"
+
+G_BEGIN_DECLS
+
+/* What refit_plan_free releases: a plan and the rank sets its obligations point into. */
+typedef struct {
+    RefitPlan plan;
+    GPtrArray *rank_sets; /* GBytes */
+} RefitPlanStorage;
+
+struct _RefitPlanBuilder {
+    const RefitProblem *problem;
+    const char *strategy;
+    guint window, peers; /* peers 0: by the number of senders */
+    guint least_depth;
+    guint64 logical_bytes;
+    gboolean logical_overflow;
+    GArray *stages;  /* RefitStage; n_offsets is set at the end */
+    GArray *batches; /* RefitBatch */
+    GPtrArray *regions;
+    GHashTable *region_numbers; /* RefitRegion -> 1 + number */
+    GArray *volumes;            /* guint64 per region: elements */
+    GArray *transfers;          /* RefitTransfer; `pair` holds the hop depth until the end */
+    GArray *deps;
+    guint *member_offsets;  /* n_classes + 1 */
+    guint *member_batches;  /* per class and member; G_MAXUINT until assigned */
+    GArray *obligations;    /* RefitObligation */
+    GPtrArray *rank_sets;   /* GBytes, distinct */
+    GHashTable *rank_bytes; /* GBytes -> itself; borrowed from rank_sets */
+};
+
+/*
+ * Stable counting sort of item numbers: reorders `order` (n entries) by keys[item], which is below
+ * n_keys. `scratch` has n entries. Costs nothing more than a scan when already in order.
+ */
+void refit_counting_sort(const guint *keys, guint n_keys, guint *order, guint *scratch, guint n);
+
+/* The link class of a transfer between two ranks. */
+RefitLink refit_plan_link(const RefitTopology *topology, guint src, guint dst);
+
+/*
+ * Contiguous runs of `region` inside the local buffer of a rank that holds `local`, which contains
+ * it. Merging across rows is not counted: a run that ends one row and one that begins the next are
+ * two.
+ */
+guint64 refit_local_runs(const RefitRegion *region, const RefitRegion *local);
+
+/* SHA-256 of the canonical form (see refit-plan-digest.c). Caller frees. */
+char *refit_plan_digest(const RefitPlan *plan);
+
+G_END_DECLS

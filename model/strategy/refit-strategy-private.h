@@ -1,0 +1,62 @@
+#pragma once
+
+/*
+ * What strategies share: batching, look-ups in lists of ranks, spreading in a group, and the two
+ * published paths as building blocks, each over a selection of classes (`hybrid` is one after the
+ * other).
+ */
+
+#include "model/strategy/refit-strategy.h"
+
+G_BEGIN_DECLS
+
+/* Which classes a building block moves. */
+typedef enum { REFIT_SELECT_ALL, REFIT_SELECT_BULK, REFIT_SELECT_MISC } RefitSelection;
+
+gboolean refit_selection_has(RefitSelection selection, const RefitClass *klass);
+/* Bytes of all members of the selected classes. */
+guint64 refit_selection_bytes(RefitSelection selection, const RefitProblem *problem);
+
+/* M2N's ring, call by call, on profile->stage_lanes lanes from lane 0 on. */
+void refit_ring_build(RefitPlanBuilder *builder, const RefitProblem *problem,
+                      RefitSelection selection);
+/*
+ * The bucketed conventional path on lane 0. `barrier`: start only when all earlier batches are
+ * done. REFIT_ERROR_INFEASIBLE when the source side holds only part of a tensor.
+ */
+gboolean refit_gather_broadcast_build(RefitPlanBuilder *builder, const RefitProblem *problem,
+                                      RefitSelection selection, gboolean barrier, GError **error)
+    G_GNUC_WARN_UNUSED_RESULT;
+
+/*
+ * Puts every member of the selected classes into the batch of its bucket, on lane 0; the first one
+ * waits for all earlier batches when `barrier` says so. Returns the bytes of the largest batch.
+ */
+guint64 refit_buckets_assign(RefitPlanBuilder *builder, const RefitProblem *problem,
+                             RefitSelection selection, gboolean barrier);
+
+/*
+ * Puts every member of every class into one of `n_batches` new batches on lane 0, so that each rank
+ * has nearly the same to send in every batch: equal numbers of each class, and the rest of a class
+ * where its pipeline stage has the fewest such bytes so far (the earlier batch on a tie).
+ */
+void refit_batches_spread(RefitPlanBuilder *builder, const RefitProblem *problem, guint n_batches);
+
+/* Ranks [first, first + n) of an ascending list that lie in the domain of ranks[first]. */
+guint refit_domain_run(const RefitTopology *topology, const guint *ranks, guint n_ranks,
+                       guint first);
+/* Ranks of the source and of all pools that have not failed, ascending; guint. */
+GArray *refit_ranks_of_both_sides(const RefitProblem *problem);
+gboolean refit_ranks_contain(const guint *ranks, guint n_ranks, guint rank);
+
+/*
+ * Spreads what member `root` of a group of `n` has to all of them: member root + t passes it to
+ * root + t + 2^level, modulo n. When all members spread at once, each has one partner to send to
+ * and one to receive from per level, and receives (n - 1)/n of everything once, as in a ring, in
+ * log2(n) messages instead of n - 1. Calls `hop` level after level, senders before receivers;
+ * returns the number of levels.
+ */
+typedef void (*RefitSpreadFunc)(guint level, guint from, guint to, gpointer data);
+guint refit_spread(guint n, guint root, RefitSpreadFunc hop, gpointer data);
+
+G_END_DECLS

@@ -1,0 +1,43 @@
+#pragma once
+
+/*
+ * Strategies: ways to make a plan. A table of data; adding one touches one new file
+ * (refit-strategy-NAME.c) and one line of REFIT_STRATEGY_MAP.
+ */
+
+#include "model/plan/refit-plan.h"
+
+G_BEGIN_DECLS
+
+typedef struct {
+    const char *name;
+    const char *summary; /* one line for people */
+    /* Adds stages, batches, transfers and obligations for the whole problem. */
+    gboolean (*build)(RefitPlanBuilder *builder, const RefitProblem *problem, GError **error);
+} RefitStrategy;
+
+/* X(identifier): each defined in its own file as `const RefitStrategy refit_strategy_IDENTIFIER`.
+ */
+#define REFIT_STRATEGY_MAP(X)                                                                      \
+    X(gather_broadcast)                                                                            \
+    X(direct)                                                                                      \
+    X(ring)                                                                                        \
+    X(hybrid)                                                                                      \
+    X(refit)
+
+#define X(identifier) extern const RefitStrategy refit_strategy_##identifier;
+REFIT_STRATEGY_MAP(X)
+#undef X
+
+#define REFIT_STRATEGY_DEFAULT "refit"
+
+/* NULL-terminated, in the order shown to users. */
+const RefitStrategy *const *refit_strategies(void);
+/* REFIT_ERROR_INVALID lists the names and the nearest one. */
+const RefitStrategy *refit_strategy_find(const char *name, GError **error)
+    G_GNUC_WARN_UNUSED_RESULT;
+/* Plans and runs the coverage proof; a plan that fails it is never returned. */
+RefitPlan *refit_plan_new(const RefitProblem *problem, const RefitStrategy *strategy,
+                          GError **error) G_GNUC_WARN_UNUSED_RESULT;
+
+G_END_DECLS
