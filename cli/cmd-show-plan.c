@@ -5,12 +5,14 @@
  */
 
 #include "cli/cli-show.h"
+#include "lib/refit-disk.h"
 
 #include <jansson.h>
 
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(json_t, json_decref)
 
 #define SCHEMA "refit.plan/1"
+#define MAX_BYTES (G_GUINT64_CONSTANT(16) << 30)
 
 /* Columns of a message row that are read here. */
 enum { MESSAGE_STAGE = 2, MESSAGE_LINK = 5, MESSAGE_BYTES = 7, MESSAGE_COLUMNS = 10 };
@@ -36,19 +38,15 @@ static gboolean fail(GError **error, const char *path, const char *what) {
 }
 
 static json_t *load(const char *path, GError **error) {
-    g_autoptr(GError) local = NULL;
-    g_autofree char *text = NULL;
+    g_autoptr(GBytes) bytes = refit_files_read(&refit_disk, path, MAX_BYTES, error);
     gsize length;
     json_error_t json_error;
 
-    if (!g_file_get_contents(path, &text, &length, &local)) {
-        /* GLib's message repeats the path before the reason. */
-        const char *reason = g_strrstr(local->message, ": ");
-        g_set_error(error, REFIT_ERROR, REFIT_ERROR_PARSE, "%s: cannot be read: %s", path,
-                    reason != NULL ? reason + 2 : local->message);
+    if (bytes == NULL)
         return NULL;
-    }
-    g_autoptr(json_t) plan = json_loadb(text, length, JSON_REJECT_DUPLICATES, &json_error);
+    const char *text = g_bytes_get_data(bytes, &length);
+    g_autoptr(json_t) plan =
+        json_loadb(length > 0 ? text : "", length, JSON_REJECT_DUPLICATES, &json_error);
     if (plan == NULL) {
         g_autofree char *excerpt = refit_error_excerpt(json_error.text);
         g_set_error(error, REFIT_ERROR, REFIT_ERROR_PARSE, "%s:%d:%d: not JSON: %s", path,

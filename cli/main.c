@@ -6,6 +6,7 @@
 
 #include "cli/cli.h"
 #include "cli/refit-config.h"
+#include "lib/refit-disk.h"
 #include "sim/refit-netsim.h"
 
 #include <stdio.h>
@@ -288,7 +289,8 @@ static int run_parsed(const CliCommand *command, Cli *cli) {
     g_autofree char *topologies = g_build_filename(data, "topologies", NULL);
     int exit_code;
 
-    cli->store = (RefitStore){.layouts_dir = layouts, .topologies_dir = topologies};
+    cli->store =
+        (RefitStore){.layouts_dir = layouts, .topologies_dir = topologies, .files = &refit_disk};
     cli->progress = wants_progress(&cli->options);
     exit_code = command->run(cli, &error);
     cli_progress_done(cli);

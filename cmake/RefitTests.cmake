@@ -22,7 +22,7 @@ function(refit_add_unit_test name)
   target_compile_definitions(
     ${name} PRIVATE REFIT_TEST_SOURCE_DIR="${PROJECT_SOURCE_DIR}/tests"
                     REFIT_SOURCE_DATA_DIR="${PROJECT_SOURCE_DIR}")
-  target_link_libraries(${name} PRIVATE refit-model ${arg_LIBRARIES} PkgConfig::JANSSON m)
+  target_link_libraries(${name} PRIVATE refit-disk refit-model ${arg_LIBRARIES} PkgConfig::JANSSON m)
 
   set(list ${CMAKE_CURRENT_BINARY_DIR}/${name}-paths.cmake)
   set(include ${CMAKE_CURRENT_BINARY_DIR}/${name}-include.cmake)

@@ -8,6 +8,7 @@
  */
 
 #include "lib/refit-api-private.h"
+#include "lib/refit-disk.h"
 
 RefitJob *refit_job_new(void) {
     RefitJob *job = g_new0(RefitJob, 1);
@@ -84,7 +85,7 @@ RefitStatus refit_job_load_case(RefitJob *job, const char *name_or_path,
                                "layouts", NULL);
     topologies = g_build_filename(job->data_dir != NULL ? job->data_dir : REFIT_API_DATA_DIR,
                                   "topologies", NULL);
-    const RefitStore store = {layouts, topologies};
+    const RefitStore store = {layouts, topologies, &refit_disk};
     job->refit_case = refit_case_load(&store, name_or_path, overrides, &error);
     return job->refit_case != NULL ? REFIT_OK : refit_api_fail(&job->message, error);
 }

@@ -6,6 +6,7 @@
  */
 
 #include "lib/refit-api-private.h"
+#include "lib/refit-disk.h"
 #include "lib/refit-part.h"
 #include "model/plan/refit-progress.h"
 
@@ -46,7 +47,7 @@ static RefitCase *make_case(const RefitJob *job, GError **error) {
     const char *data_dir = job->data_dir != NULL ? job->data_dir : REFIT_API_DATA_DIR;
     g_autofree char *layouts = g_build_filename(data_dir, "layouts", NULL);
     g_autofree char *topologies = g_build_filename(data_dir, "topologies", NULL);
-    const RefitStore store = {layouts, topologies};
+    const RefitStore store = {layouts, topologies, &refit_disk};
     g_autoptr(RefitTopology) topology = read_topology(job, &store, error);
     RefitProfile *profile;
 

@@ -11,6 +11,7 @@ G_BEGIN_DECLS
 
 struct _RefitDoc {
     char *name;
+    const RefitFiles *files; /* borrowed; where what the nodes name is found */
     RefitNode *root;
     GPtrArray *nodes;      /* owns every node, also replaced ones: borrowed pointers stay valid */
     GStringChunk *strings; /* owns every text of the nodes */

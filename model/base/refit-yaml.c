@@ -93,19 +93,23 @@ RefitDoc *refit_doc_parse(const char *data, gsize length, const char *name, GErr
     return g_steal_pointer(&doc);
 }
 
-RefitDoc *refit_doc_load(const char *path, GError **error) {
-    g_autoptr(GError) local = NULL;
-    g_autofree char *data = NULL;
+RefitDoc *refit_doc_load(const RefitFiles *files, const char *path, GError **error) {
+    g_autoptr(GBytes) bytes = refit_files_read(files, path, REFIT_DOC_MAX_BYTES, error);
     gsize length;
 
-    if (!g_file_get_contents(path, &data, &length, &local)) {
-        /* GLib's message repeats the path before the reason */
-        const char *reason = g_strrstr(local->message, ": ");
-        g_set_error(error, REFIT_ERROR, REFIT_ERROR_PARSE, "%s: cannot be read: %s", path,
-                    reason != NULL ? reason + 2 : local->message);
+    if (bytes == NULL) {
         return NULL;
     }
-    return refit_doc_parse(data, length, path, error);
+    const char *data = g_bytes_get_data(bytes, &length);
+    RefitDoc *doc = refit_doc_parse(data, length, path, error);
+    if (doc != NULL) {
+        doc->files = files;
+    }
+    return doc;
+}
+
+void refit_doc_use_files(RefitDoc *doc, const RefitFiles *files) {
+    doc->files = files;
 }
 
 RefitNode *refit_doc_root(RefitDoc *doc) {
@@ -184,6 +188,12 @@ char *refit_node_resolve(const RefitNode *node, const char *path) {
         return g_strdup(path);
     }
     return g_build_filename(directory, path, NULL);
+}
+
+RefitDoc *refit_node_load(const RefitNode *node, const char *path, GError **error) {
+    g_autofree char *file = refit_node_resolve(node, path);
+
+    return refit_doc_load(node->doc->files, file, error);
 }
 
 /* A key like the missing one is probably it, misspelt; keys that were asked for are not. */

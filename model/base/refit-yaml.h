@@ -12,6 +12,7 @@
  */
 
 #include "model/base/refit-dtype.h"
+#include "model/base/refit-files.h"
 #include "model/base/refit-units.h"
 
 G_BEGIN_DECLS
@@ -26,8 +27,15 @@ typedef enum { REFIT_NODE_SCALAR, REFIT_NODE_SEQUENCE, REFIT_NODE_MAPPING } Refi
 /* `name` is used in messages only. The document keeps no reference to `data`. */
 RefitDoc *refit_doc_parse(const char *data, gsize length, const char *name, GError **error)
     G_GNUC_WARN_UNUSED_RESULT;
-/* Reads a file; REFIT_ERROR_PARSE names the path when it cannot be read. */
-RefitDoc *refit_doc_load(const char *path, GError **error) G_GNUC_WARN_UNUSED_RESULT;
+/*
+ * Reads a file of at most REFIT_DOC_MAX_BYTES; REFIT_ERROR_PARSE names the path when it cannot be
+ * read. `files` is borrowed as long as the document lives: what its nodes name is found there, too.
+ */
+#define REFIT_DOC_MAX_BYTES (G_GUINT64_CONSTANT(1) << 30)
+RefitDoc *refit_doc_load(const RefitFiles *files, const char *path, GError **error)
+    G_GNUC_WARN_UNUSED_RESULT;
+/* For a document from memory: where the files lie that its nodes name. Without, there are none. */
+void refit_doc_use_files(RefitDoc *doc, const RefitFiles *files);
 void refit_doc_free(RefitDoc *doc);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(RefitDoc, refit_doc_free)
 
@@ -52,6 +60,9 @@ const char *refit_node_file(const RefitNode *node);
  * frees.
  */
 char *refit_node_resolve(const RefitNode *node, const char *path);
+/* Loads the document that lies there, by the files of the document of `node`. */
+RefitDoc *refit_node_load(const RefitNode *node, const char *path, GError **error)
+    G_GNUC_WARN_UNUSED_RESULT;
 /* Number of children of a sequence or mapping; 0 for a scalar. */
 guint refit_node_size(const RefitNode *node);
 /* Sequence item or mapping value `index` in file order (consumes it). */

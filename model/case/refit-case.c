@@ -227,6 +227,7 @@ RefitCase *refit_case_parse(const RefitStore *store, RefitDoc *doc, GError **err
     RefitNode *root = refit_doc_root(doc);
     guint next_rank = 0;
 
+    refit_doc_use_files(doc, store->files);
     refit_case->name = name_of(refit_doc_name(doc));
     if (!refit_node_check_schema(root, "refit.case/1", error) ||
         !refit_node_get_string(root, "note", &note, error))

@@ -30,11 +30,13 @@ G_BEGIN_DECLS
 
 /*
  * Where shipped names are found: directories holding models/, cases/, profiles/ (as `layouts/`
- * does) and topology files. The core asks no environment; the program fills it in.
+ * does) and topology files. The core asks no environment and opens no file; the program fills in
+ * where they are and how they are read.
  */
 typedef struct _RefitStore {
     const char *layouts_dir;    /* models/NAME.yaml, cases/NAME.yaml, profiles/NAME.yaml */
     const char *topologies_dir; /* NAME.yaml */
+    const RefitFiles *files;    /* borrowed as long as documents that were loaded live */
 } RefitStore;
 
 /*
@@ -87,7 +89,8 @@ double *refit_case_cast_ratios(const RefitCase *refit_case, gboolean sending);
 /* `overrides`: NULL-terminated "path=value" texts applied before reading, may be NULL. */
 RefitCase *refit_case_load(const RefitStore *store, const char *name_or_path,
                            const char *const *overrides, GError **error) G_GNUC_WARN_UNUSED_RESULT;
-/* `doc` is a refit.case/1 document; overrides already applied. */
+/* `doc` is a refit.case/1 document; overrides already applied. Files that it names are found in
+ * those of the store. */
 RefitCase *refit_case_parse(const RefitStore *store, RefitDoc *doc, GError **error)
     G_GNUC_WARN_UNUSED_RESULT;
 void refit_case_free(RefitCase *refit_case);

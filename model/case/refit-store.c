@@ -54,9 +54,10 @@ static void report(const RefitNode *node, GError **error, const char *message) {
 }
 
 /* Where the file of a path is; NULL and an error when it is not there. */
-static char *find_path(const char *text, const Kind *kind, const RefitNode *node, GError **error) {
+static char *find_path(const RefitStore *store, const char *text, const Kind *kind,
+                       const RefitNode *node, GError **error) {
     g_autofree char *path = refit_node_resolve(node, text);
-    if (!g_file_test(path, G_FILE_TEST_EXISTS)) {
+    if (refit_files_kind(store->files, path) == REFIT_PATH_MISSING) {
         g_autofree char *message = g_strdup_printf(
             "no %s file \"%s\"; write the name of a shipped %s or the path of a file",
             kind->singular, path, kind->singular);
@@ -73,12 +74,11 @@ static int compare_names(gconstpointer a, gconstpointer b) {
 char **refit_store_list(const RefitStore *store, const char *kind) {
     g_autoptr(GPtrArray) names = g_ptr_array_new();
     g_autofree char *directory = directory_of(store, find_kind(kind));
-    g_autoptr(GDir) dir = directory ? g_dir_open(directory, 0, NULL) : NULL;
-    const char *file = NULL;
-    while (dir && (file = g_dir_read_name(dir))) {
-        if (!g_str_has_suffix(file, ENDING))
+    g_auto(GStrv) files = directory ? refit_files_list(store->files, directory) : NULL;
+    for (guint i = 0; files && files[i]; i++) {
+        if (!g_str_has_suffix(files[i], ENDING))
             continue;
-        g_autofree char *name = g_strndup(file, strlen(file) - strlen(ENDING));
+        g_autofree char *name = g_strndup(files[i], strlen(files[i]) - strlen(ENDING));
         if (is_name(name))
             g_ptr_array_add(names, g_steal_pointer(&name));
     }
@@ -111,13 +111,13 @@ static void report_unknown(const RefitStore *store, const Kind *kind, const char
 static char *find_file(const RefitStore *store, const Kind *kind, const char *name_or_path,
                        const RefitNode *node, GError **error) {
     if (is_path(name_or_path))
-        return find_path(name_or_path, kind, node, error);
+        return find_path(store, name_or_path, kind, node, error);
 
     g_autofree char *directory = directory_of(store, kind);
     if (is_name(name_or_path) && directory) {
         g_autofree char *file = g_strconcat(name_or_path, ENDING, NULL);
         g_autofree char *path = g_build_filename(directory, file, NULL);
-        if (g_file_test(path, G_FILE_TEST_EXISTS))
+        if (refit_files_kind(store->files, path) != REFIT_PATH_MISSING)
             return g_steal_pointer(&path);
     }
     report_unknown(store, kind, name_or_path, directory, node, error);
@@ -127,12 +127,12 @@ static char *find_file(const RefitStore *store, const Kind *kind, const char *na
 RefitDoc *refit_store_load(const RefitStore *store, const char *kind, const char *name_or_path,
                            const RefitNode *node, GError **error) {
     g_autofree char *path = find_file(store, find_kind(kind), name_or_path, node, error);
-    return path ? refit_doc_load(path, error) : NULL;
+    return path ? refit_doc_load(store->files, path, error) : NULL;
 }
 
 RefitModel *refit_store_load_model(const RefitStore *store, const char *name_or_path,
                                    const RefitModelOptions *options, const RefitNode *node,
                                    GError **error) {
     g_autofree char *path = find_file(store, find_kind("models"), name_or_path, node, error);
-    return path ? refit_model_import(path, options, error) : NULL;
+    return path ? refit_model_import(store->files, path, options, error) : NULL;
 }

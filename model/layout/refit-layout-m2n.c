@@ -79,8 +79,7 @@ static RefitNode *load_section(RefitNode *node, const char *side, RefitDoc **doc
     if (system == NULL || !refit_node_string(system, &path, error))
         return NULL;
     g_autoptr(GError) cause = NULL;
-    g_autofree char *file = refit_node_resolve(system, path);
-    g_autoptr(RefitDoc) doc = refit_doc_load(file, &cause);
+    g_autoptr(RefitDoc) doc = refit_node_load(system, path, &cause);
     if (doc == NULL) {
         refit_node_error(system, (RefitError)cause->code, error, "%s", cause->message);
         return NULL;

@@ -52,10 +52,11 @@ const RefitTensor *refit_headers_add(RefitHeaders *headers, const char *place, c
 const RefitTensor *refit_headers_find(const RefitHeaders *headers, const char *name);
 
 /* Readers of whole files; every tensor of the file is added to `headers`. */
-gboolean refit_safetensors_read(const char *path, RefitHeaders *headers, GError **error)
+gboolean refit_safetensors_read(const RefitFiles *files, const char *path, RefitHeaders *headers,
+                                GError **error) G_GNUC_WARN_UNUSED_RESULT;
+gboolean refit_safetensors_index_read(const RefitFiles *files, const char *path, const json_t *root,
+                                      RefitHeaders *headers, GError **error)
     G_GNUC_WARN_UNUSED_RESULT;
-gboolean refit_safetensors_index_read(const char *path, const json_t *root, RefitHeaders *headers,
-                                      GError **error) G_GNUC_WARN_UNUSED_RESULT;
 gboolean refit_m2n_model_read(const char *path, const json_t *root, RefitHeaders *headers,
                               GError **error) G_GNUC_WARN_UNUSED_RESULT;
 

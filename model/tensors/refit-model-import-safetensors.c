@@ -34,20 +34,14 @@ static gboolean refuse(const char *path, GError **error, const char *format, ...
     return FALSE;
 }
 
-static GMappedFile *map_file(const char *path, GError **error) {
-    g_autoptr(GError) cause = NULL;
-    if (g_file_test(path, G_FILE_TEST_EXISTS) && !g_file_test(path, G_FILE_TEST_IS_REGULAR)) {
+static GBytes *map_file(const RefitFiles *files, const char *path, GError **error) {
+    RefitPathKind kind = refit_files_kind(files, path);
+    if (kind == REFIT_PATH_FOLDER || kind == REFIT_PATH_OTHER) {
         g_set_error(error, REFIT_ERROR, REFIT_ERROR_PARSE,
                     "%s: is no file that can be mapped, but a folder, pipe or device", path);
         return NULL;
     }
-    GMappedFile *file = g_mapped_file_new(path, FALSE, &cause);
-    if (file == NULL) {
-        const char *reason = g_strrstr(cause->message, ": ");
-        g_set_error(error, REFIT_ERROR, REFIT_ERROR_PARSE, "%s: cannot be read: %s", path,
-                    reason != NULL ? reason + 2 : cause->message);
-    }
-    return file;
+    return refit_files_map(files, path, error);
 }
 
 /* ---- one tensor ---- */
@@ -146,13 +140,14 @@ static gboolean read_tensors(const char *path, const json_t *root, guint64 file_
     return check_ranges(path, ranges, file_data, error);
 }
 
-gboolean refit_safetensors_read(const char *path, RefitHeaders *headers, GError **error) {
-    g_autoptr(GMappedFile) file = map_file(path, error);
+gboolean refit_safetensors_read(const RefitFiles *files, const char *path, RefitHeaders *headers,
+                                GError **error) {
+    g_autoptr(GBytes) file = map_file(files, path, error);
     if (file == NULL) {
         return FALSE;
     }
-    const char *data = g_mapped_file_get_contents(file);
-    guint64 size = g_mapped_file_get_length(file), length = 0;
+    const char *data = g_bytes_get_data(file, NULL);
+    guint64 size = g_bytes_get_size(file), length = 0;
     if (size < LENGTH_BYTES) {
         return refuse(path, error,
                       "has %" G_GUINT64_FORMAT " bytes, fewer than the 8 of the header's length",
@@ -188,8 +183,8 @@ gboolean refit_safetensors_read(const char *path, RefitHeaders *headers, GError 
 /* ---- an index ---- */
 
 /* Reads each file that `weight_map` names, once, in the order of the map. */
-static gboolean read_files(const char *path, const json_t *map, RefitHeaders *headers,
-                           GHashTable *files, GError **error) {
+static gboolean read_files(const RefitFiles *files, const char *path, const json_t *map,
+                           RefitHeaders *headers, GHashTable *firsts, GError **error) {
     g_autofree char *folder = g_path_get_dirname(path);
     const char *name = NULL;
     json_t *value = NULL;
@@ -203,13 +198,13 @@ static gboolean read_files(const char *path, const json_t *map, RefitHeaders *he
                           "folder",
                           excerpt);
         }
-        if (g_hash_table_contains(files, file)) {
+        if (g_hash_table_contains(firsts, file)) {
             continue;
         }
         guint first = headers->tensors->len;
         g_autofree char *full =
             g_str_equal(folder, ".") ? g_strdup(file) : g_build_filename(folder, file, NULL);
-        if (!refit_safetensors_read(full, headers, error)) {
+        if (!refit_safetensors_read(files, full, headers, error)) {
             g_prefix_error(error, "%s: weight_map.%s: ", path, excerpt);
             return FALSE;
         }
@@ -219,19 +214,20 @@ static gboolean read_files(const char *path, const json_t *map, RefitHeaders *he
                         file);
             return FALSE;
         }
-        g_hash_table_insert(files, (gpointer)file, GUINT_TO_POINTER(first + 1));
+        g_hash_table_insert(firsts, (gpointer)file, GUINT_TO_POINTER(first + 1));
     }
     return TRUE;
 }
 
-/* The map has exactly the tensors of the headers, each in its file; `files` maps to first ones. */
+/* The map has exactly the tensors of the headers, each in its file; `firsts` has the first tensor +
+ * 1 of each file. */
 static gboolean check_map(const char *path, const json_t *map, const RefitHeaders *headers,
-                          GHashTable *files, GError **error) {
+                          GHashTable *firsts, GError **error) {
     const RefitTensor *tensors = (const RefitTensor *)(gpointer)headers->tensors->data;
     g_autofree guint *first_of = g_new0(guint, headers->tensors->len + 1);
     GHashTableIter iter;
     gpointer value = NULL;
-    g_hash_table_iter_init(&iter, files);
+    g_hash_table_iter_init(&iter, firsts);
     while (g_hash_table_iter_next(&iter, NULL, &value)) {
         first_of[GPOINTER_TO_UINT(value) - 1] = GPOINTER_TO_UINT(value);
     }
@@ -242,7 +238,7 @@ static gboolean check_map(const char *path, const json_t *map, const RefitHeader
     json_t *file = NULL;
     json_object_foreach((json_t *)map, name, file) {
         guint index = GPOINTER_TO_UINT(g_hash_table_lookup(headers->by_name, name));
-        guint first = GPOINTER_TO_UINT(g_hash_table_lookup(files, json_string_value(file)));
+        guint first = GPOINTER_TO_UINT(g_hash_table_lookup(firsts, json_string_value(file)));
         if (index == 0 || first_of[index - 1] != first) {
             g_autofree char *excerpt = refit_error_excerpt(name);
             g_set_error(error, REFIT_ERROR, REFIT_ERROR_NAME_MISSING,
@@ -308,13 +304,13 @@ static gboolean check_total(const char *path, const json_t *root, const RefitHea
     return TRUE;
 }
 
-gboolean refit_safetensors_index_read(const char *path, const json_t *root, RefitHeaders *headers,
-                                      GError **error) {
+gboolean refit_safetensors_index_read(const RefitFiles *files, const char *path, const json_t *root,
+                                      RefitHeaders *headers, GError **error) {
     const json_t *map = json_object_get(root, "weight_map");
-    g_autoptr(GHashTable) files = g_hash_table_new(g_str_hash, g_str_equal);
+    g_autoptr(GHashTable) firsts = g_hash_table_new(g_str_hash, g_str_equal);
     if (!json_is_object(map) || json_object_size(map) == 0) {
         return refuse(path, error, "weight_map: must be an object of tensors and their files");
     }
-    return read_files(path, map, headers, files, error) &&
-           check_map(path, map, headers, files, error) && check_total(path, root, headers, error);
+    return read_files(files, path, map, headers, firsts, error) &&
+           check_map(path, map, headers, firsts, error) && check_total(path, root, headers, error);
 }

@@ -16,18 +16,6 @@
 
 /* ---- which kind ---- */
 
-static char *read_file(const char *path, gsize *length, GError **error) {
-    g_autoptr(GError) cause = NULL;
-    char *data = NULL;
-    if (!g_file_get_contents(path, &data, length, &cause)) {
-        /* GLib's message repeats the path before the reason */
-        const char *reason = g_strrstr(cause->message, ": ");
-        g_set_error(error, REFIT_ERROR, REFIT_ERROR_PARSE, "%s: cannot be read: %s", path,
-                    reason != NULL ? reason + 2 : cause->message);
-    }
-    return data;
-}
-
 static gboolean is_m2n(const json_t *root) {
     const char *name = NULL;
     json_t *value = NULL;
@@ -70,14 +58,16 @@ static gboolean is_list(RefitModelFile kind) {
  * Kind of a file that may be JSON; `root_out` is its JSON where the reader of that kind wants it.
  * What jansson refuses is left to the reader of configs where it may be one.
  */
-static gboolean kind_of_text(const char *path, RefitModelFile *kind, json_t **root_out,
-                             GError **error) {
+static gboolean kind_of_text(const RefitFiles *files, const char *path, RefitModelFile *kind,
+                             json_t **root_out, GError **error) {
     gsize length = 0;
     g_autoptr(GError) cause = NULL;
-    g_autofree char *data = read_file(path, &length, error);
-    if (data == NULL) {
+    g_autoptr(GBytes) bytes = refit_files_read(files, path, REFIT_DOC_MAX_BYTES, error);
+    if (bytes == NULL) {
         return FALSE;
     }
+    const char *data = g_bytes_get_data(bytes, &length);
+    data = length > 0 ? data : "";
     g_autoptr(json_t) root = refit_headers_read_json(data, length, path, &cause);
     if (root == NULL) {
         g_autoptr(json_t) loose = json_loadb(data, length, 0, NULL);
@@ -97,9 +87,9 @@ static gboolean kind_of_text(const char *path, RefitModelFile *kind, json_t **ro
     return TRUE;
 }
 
-static gboolean find_kind(const char *path, RefitModelFile *kind, json_t **root_out,
-                          GError **error) {
-    if (g_file_test(path, G_FILE_TEST_IS_DIR)) {
+static gboolean find_kind(const RefitFiles *files, const char *path, RefitModelFile *kind,
+                          json_t **root_out, GError **error) {
+    if (refit_files_kind(files, path) == REFIT_PATH_FOLDER) {
         g_set_error(error, REFIT_ERROR, REFIT_ERROR_PARSE,
                     "%s: is a folder; name a file in it, such as " CONFIG
                     " or model.safetensors.index.json",
@@ -111,16 +101,17 @@ static gboolean find_kind(const char *path, RefitModelFile *kind, json_t **root_
         return TRUE;
     }
     if (g_str_has_suffix(path, ".json")) {
-        return kind_of_text(path, kind, root_out, error);
+        return kind_of_text(files, path, kind, root_out, error);
     }
     *kind = REFIT_MODEL_FILE_REFIT;
     return TRUE;
 }
 
-gboolean refit_model_file_kind(const char *path, RefitModelFile *kind_out, GError **error) {
+gboolean refit_model_file_kind(const RefitFiles *files, const char *path, RefitModelFile *kind_out,
+                               GError **error) {
     g_autoptr(json_t) root = NULL;
     RefitModelFile kind = REFIT_MODEL_FILE_REFIT;
-    if (!find_kind(path, &kind, &root, error)) {
+    if (!find_kind(files, path, &kind, &root, error)) {
         return FALSE;
     }
     *kind_out = kind;
@@ -150,15 +141,15 @@ static char *name_of(const char *path) {
 /* ---- from headers to a model ---- */
 
 /* The model that a config.json beside `path` gives; without one, or of an unknown type, NULL. */
-static gboolean read_beside(const char *path, RefitModel **like_out, RefitModelCounts *counts,
-                            GError **error) {
+static gboolean read_beside(const RefitFiles *files, const char *path, RefitModel **like_out,
+                            RefitModelCounts *counts, GError **error) {
     const RefitModelOptions options = {.dtype = REFIT_DTYPE_BF16, .mtp = TRUE};
     g_autofree char *directory = g_path_get_dirname(path);
     g_autofree char *config = g_build_filename(directory, CONFIG, NULL);
-    if (!g_file_test(config, G_FILE_TEST_EXISTS) || g_str_equal(config, path)) {
+    if (refit_files_kind(files, config) == REFIT_PATH_MISSING || g_str_equal(config, path)) {
         return TRUE;
     }
-    g_autoptr(RefitDoc) doc = refit_doc_load(config, error);
+    g_autoptr(RefitDoc) doc = refit_doc_load(files, config, error);
     if (doc == NULL) {
         return FALSE;
     }
@@ -233,8 +224,9 @@ static void drop_mtp(RefitHeaders *headers) {
     }
 }
 
-static RefitModel *model_of_headers(const char *path, RefitHeaders *headers,
-                                    const RefitModelOptions *options, GError **error) {
+static RefitModel *model_of_headers(const RefitFiles *files, const char *path,
+                                    RefitHeaders *headers, const RefitModelOptions *options,
+                                    GError **error) {
     RefitModelCounts counts = {0};
     g_autoptr(RefitModel) like = NULL;
     g_autofree char *name = name_of(path);
@@ -242,7 +234,7 @@ static RefitModel *model_of_headers(const char *path, RefitHeaders *headers,
         g_set_error(error, REFIT_ERROR, REFIT_ERROR_INVALID, "%s: has no tensors", path);
         return NULL;
     }
-    if (!read_beside(path, &like, &counts, error)) {
+    if (!read_beside(files, path, &like, &counts, error)) {
         return NULL;
     }
     if (!refit_headers_name(headers, like, &counts, error) ||
@@ -267,33 +259,34 @@ static RefitModel *model_of_headers(const char *path, RefitHeaders *headers,
 
 /* ---- all kinds ---- */
 
-RefitModel *refit_model_import(const char *path, const RefitModelOptions *options, GError **error) {
+RefitModel *refit_model_import(const RefitFiles *files, const char *path,
+                               const RefitModelOptions *options, GError **error) {
     RefitModelFile kind = REFIT_MODEL_FILE_REFIT;
     g_autoptr(json_t) root = NULL;
     g_autoptr(RefitHeaders) headers = refit_headers_new();
     g_return_val_if_fail(path != NULL && options != NULL, NULL);
-    if (!find_kind(path, &kind, &root, error)) {
+    if (!find_kind(files, path, &kind, &root, error)) {
         return NULL;
     }
     switch (kind) {
     case REFIT_MODEL_FILE_SAFETENSORS:
-        return refit_safetensors_read(path, headers, error)
-                   ? model_of_headers(path, headers, options, error)
+        return refit_safetensors_read(files, path, headers, error)
+                   ? model_of_headers(files, path, headers, options, error)
                    : NULL;
     case REFIT_MODEL_FILE_SAFETENSORS_INDEX:
-        return refit_safetensors_index_read(path, root, headers, error)
-                   ? model_of_headers(path, headers, options, error)
+        return refit_safetensors_index_read(files, path, root, headers, error)
+                   ? model_of_headers(files, path, headers, options, error)
                    : NULL;
     case REFIT_MODEL_FILE_M2N:
         return refit_m2n_model_read(path, root, headers, error)
-                   ? model_of_headers(path, headers, options, error)
+                   ? model_of_headers(files, path, headers, options, error)
                    : NULL;
     case REFIT_MODEL_FILE_REFIT:
     case REFIT_MODEL_FILE_HUB_CONFIG:
     default:
         break;
     }
-    g_autoptr(RefitDoc) doc = refit_doc_load(path, error);
+    g_autoptr(RefitDoc) doc = refit_doc_load(files, path, error);
     if (doc == NULL) {
         return NULL;
     }

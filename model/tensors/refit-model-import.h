@@ -26,17 +26,19 @@ typedef enum {
 } RefitModelFile;
 
 /* What a file is: by its ending for .safetensors, by the keys of its root for .json, else ours. */
-gboolean refit_model_file_kind(const char *path, RefitModelFile *kind_out, GError **error)
-    G_GNUC_WARN_UNUSED_RESULT;
+gboolean refit_model_file_kind(const RefitFiles *files, const char *path, RefitModelFile *kind_out,
+                               GError **error) G_GNUC_WARN_UNUSED_RESULT;
 
 /*
- * Loads a model of any kind of file. Names of tensors, not their data, are read. With headers, form
- * and dtype are those of the file, unless a plain dtype is stated (see dtype_stated), which a file
- * that is all plain is converted to; a config.json in the same folder gives the numbers of heads,
- * roles and MTP layers, and shapes must agree with it. A config's name is that of its file, or of
- * its folder. Errors are located where the text has a place, else they name file and tensor.
+ * Loads a model of any kind of file, which lies in `files`. Names of tensors, not their data, are
+ * read. With headers, form and dtype are those of the file, unless a plain dtype is stated (see
+ * dtype_stated), which a file that is all plain is converted to; a config.json in the same folder
+ * gives the numbers of heads, roles and MTP layers, and shapes must agree with it. A config's name
+ * is that of its file, or of its folder. Errors are located where the text has a place, else they
+ * name file and tensor.
  */
-RefitModel *refit_model_import(const char *path, const RefitModelOptions *options, GError **error)
+RefitModel *refit_model_import(const RefitFiles *files, const char *path,
+                               const RefitModelOptions *options, GError **error)
     G_GNUC_WARN_UNUSED_RESULT;
 
 G_END_DECLS

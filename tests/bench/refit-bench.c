@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <sys/resource.h>
 
+#include "lib/refit-disk.h"
 #include "model/base/refit-json.h"
 #include "model/predict/refit-prediction.h"
 #include "model/strategy/refit-strategy.h"
@@ -238,7 +239,8 @@ int main(int argc, char **argv) {
     g_auto(GStrv) cases = NULL;
     Bench bench = {
         .store = {.layouts_dir = REFIT_SOURCE_DATA_DIR "/layouts",
-                  .topologies_dir = REFIT_SOURCE_DATA_DIR "/topologies"},
+                  .topologies_dir = REFIT_SOURCE_DATA_DIR "/topologies",
+                  .files = &refit_disk},
         .repeats = DEFAULT_REPEATS,
     };
     const GOptionEntry entries[] = {

@@ -5,6 +5,7 @@
  * One line stands for all layers, experts and models that are held alike.
  */
 
+#include "lib/refit-disk.h"
 #include "model/case/refit-case.h"
 #include "model/layout/refit-view.h"
 
@@ -65,7 +66,8 @@ static void stop(const GError *error) {
 
 static RefitModel *load_model(const char *name) {
     g_autofree char *layouts = g_build_filename(REFIT_DATA_DIR, "layouts", NULL);
-    const RefitStore store = {.layouts_dir = layouts, .topologies_dir = layouts};
+    const RefitStore store = {
+        .layouts_dir = layouts, .topologies_dir = layouts, .files = &refit_disk};
     const RefitModelOptions options = {.dtype = REFIT_DTYPE_BF16};
     g_autoptr(GError) error = NULL;
     g_autoptr(RefitDoc) doc = refit_store_load(&store, "models", name, NULL, &error);

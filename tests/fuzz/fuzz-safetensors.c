@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/refit-disk.h"
 #include "model/tensors/refit-model-import.h"
 
 #define MAX_ASKED 1000
@@ -43,7 +44,7 @@ static void import(const char *folder, const char *name, const uint8_t *data, si
         g_assert_cmpuint(fwrite(data, 1, size, file), ==, size);
     }
     g_assert_cmpint(fclose(file), ==, 0);
-    g_autoptr(RefitModel) model = refit_model_import(path, &options, &error);
+    g_autoptr(RefitModel) model = refit_model_import(&refit_disk, path, &options, &error);
     if (model != NULL) {
         check(model);
     } else {

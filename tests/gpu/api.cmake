@@ -24,7 +24,7 @@ refit_add_standin_test(test-damaged-plans SOURCES damage-plan.c m2n-tensor.c ${a
                        ${PROJECT_SOURCE_DIR}/tests/unit/tsan-glib.c)
 target_compile_definitions(test-damaged-plans PRIVATE REFIT_API_LIBRARY_VERSION="test" REFIT_GPU_PLUGIN="none"
                                                       REFIT_API_DATA_DIR="none")
-target_link_libraries(test-damaged-plans PRIVATE refit-standin-m2n refit-launch ${CMAKE_DL_LIBS})
+target_link_libraries(test-damaged-plans PRIVATE refit-disk refit-standin-m2n refit-launch ${CMAKE_DL_LIBS})
 target_link_options(test-damaged-plans PRIVATE -Wl,--wrap=refit_plan_new)
 
 # The installed libraries, as other projects use them.

@@ -153,7 +153,7 @@ static void assert_same_keys(const char *name, const char *twin_path) {
     g_autoptr(GError) error = NULL;
     g_autoptr(RefitDoc) shipped = refit_store_load(input_store(), "cases", name, NULL, &error);
     g_assert_no_error(error);
-    g_autoptr(RefitDoc) twin = refit_doc_load(twin_path, &error);
+    g_autoptr(RefitDoc) twin = refit_doc_load(&refit_disk, twin_path, &error);
     g_assert_no_error(error);
     g_autofree char *a = keys_of(shipped), *b = keys_of(twin);
 

@@ -5,6 +5,7 @@
 #include <glib/gstdio.h>
 #include <string.h>
 
+#include "lib/refit-disk.h"
 #include "model/tensors/refit-model-import.h"
 
 typedef struct {
@@ -63,7 +64,7 @@ static inline char *folder_write_tensors(const Folder *folder, const char *name,
 
 static inline RefitModel *import_file(const char *path, const RefitModelOptions *options) {
     g_autoptr(GError) error = NULL;
-    RefitModel *model = refit_model_import(path, options, &error);
+    RefitModel *model = refit_model_import(&refit_disk, path, options, &error);
     g_assert_no_error(error);
     g_assert_nonnull(model);
     return model;
@@ -74,7 +75,7 @@ static inline void import_refused(const char *path, RefitError code, const char 
                                   const char *part) {
     const RefitModelOptions options = {.dtype = REFIT_DTYPE_BF16, .mtp = TRUE};
     g_autoptr(GError) error = NULL;
-    g_autoptr(RefitModel) model = refit_model_import(path, &options, &error);
+    g_autoptr(RefitModel) model = refit_model_import(&refit_disk, path, &options, &error);
     g_assert_null(model);
     g_assert_error(error, REFIT_ERROR, (gint)code);
     g_autofree char *begin = g_strconcat(path, place, NULL);

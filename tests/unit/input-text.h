@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "lib/refit-disk.h"
 #include "model/case/refit-case.h"
 
 /* Shipped data of this source tree. */
@@ -11,6 +12,7 @@ static inline const RefitStore *input_store(void) {
     static const RefitStore store = {
         .layouts_dir = REFIT_SOURCE_DATA_DIR "/layouts",
         .topologies_dir = REFIT_SOURCE_DATA_DIR "/topologies",
+        .files = &refit_disk,
     };
     return &store;
 }

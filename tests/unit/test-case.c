@@ -74,7 +74,7 @@ static void test_every_shipped_case_loads(void) {
         g_autofree char *file =
             g_strdup_printf("%s/cases/%s.yaml", input_store()->layouts_dir, names[i]);
         g_autoptr(GError) error = NULL;
-        g_autoptr(RefitDoc) doc = refit_doc_load(file, &error);
+        g_autoptr(RefitDoc) doc = refit_doc_load(&refit_disk, file, &error);
         g_assert_no_error(error);
         g_assert_nonnull(refit_node_get(refit_doc_root(doc), "note"));
     }
@@ -289,6 +289,7 @@ static void test_unknown_name_lists_all(void) {
     static const RefitStore other = {
         .layouts_dir = REFIT_TEST_SOURCE_DIR "/data/store",
         .topologies_dir = NULL,
+        .files = &refit_disk,
     };
     g_autoptr(GError) error = NULL;
     g_autoptr(RefitDoc) doc = refit_store_load(&other, "cases", "zzzzzzzzzzzz", NULL, &error);

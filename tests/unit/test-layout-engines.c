@@ -15,7 +15,7 @@
 static RefitModel *load(const char *name, RefitForm form) {
     g_autofree char *path = g_strdup_printf("%s/%s.yaml", MODELS, name);
     g_autoptr(GError) error = NULL;
-    g_autoptr(RefitDoc) doc = refit_doc_load(path, &error);
+    g_autoptr(RefitDoc) doc = refit_doc_load(&refit_disk, path, &error);
     g_assert_no_error(error);
     const RefitModelOptions options = {.dtype = REFIT_DTYPE_BF16, .form = form};
     RefitModel *model = refit_model_parse(refit_doc_root(doc), &options, &error);

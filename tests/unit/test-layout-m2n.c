@@ -31,6 +31,7 @@ static RefitLayout *read_side(const char *system, const char *side, const char *
     g_autofree char *text = g_strdup_printf("side: {framework: m2n, system: %s%s}", path, keys);
     g_autoptr(RefitDoc) doc = refit_doc_parse(text, strlen(text), "c.yaml", error);
     g_assert_nonnull(doc);
+    refit_doc_use_files(doc, &refit_disk);
     g_autoptr(RefitModel) model = make_model(MODEL);
     return refit_layout_parse(refit_node_get(refit_doc_root(doc), "side"), side, model, 0,
                               N_AVAILABLE, error);

@@ -5,6 +5,7 @@
  * themselves; shipped models under the generators.
  */
 
+#include "lib/refit-disk.h"
 #include "model/layout/refit-layout-private.h"
 #include "test-layout.h"
 
@@ -244,7 +245,7 @@ static RefitLayout *shipped(const char *name, const char *side) {
     g_autofree char *path =
         g_strdup_printf("%s/layouts/models/%s.yaml", REFIT_SOURCE_DATA_DIR, name);
     g_autoptr(GError) error = NULL;
-    g_autoptr(RefitDoc) doc = refit_doc_load(path, &error);
+    g_autoptr(RefitDoc) doc = refit_doc_load(&refit_disk, path, &error);
     g_assert_no_error(error);
     const RefitModelOptions options = {.dtype = REFIT_DTYPE_BF16, .form = REFIT_FORM_NATIVE};
     g_autoptr(RefitModel) model = refit_model_parse(refit_doc_root(doc), &options, &error);

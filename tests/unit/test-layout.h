@@ -2,6 +2,7 @@
 
 /* What the tests of layouts share: reading a side, and who holds what in one line. */
 
+#include "lib/refit-disk.h"
 #include "model/layout/refit-layout.h"
 
 #include <string.h>
@@ -32,6 +33,7 @@ static inline RefitLayout *parse(const char *model_body, const char *side, GErro
     g_autoptr(RefitDoc) doc = refit_doc_parse(text, strlen(text), "c.yaml", error);
 
     g_assert_nonnull(doc);
+    refit_doc_use_files(doc, &refit_disk);
     g_autoptr(RefitModel) model = make_model(model_body);
     return refit_layout_parse(refit_node_get(refit_doc_root(doc), "train"), "train", model, 4,
                               N_AVAILABLE, error);
@@ -52,7 +54,7 @@ static inline RefitLayout *make_shipped(const char *model_name, const char *side
         g_strdup_printf("%s/layouts/models/%s.yaml", REFIT_SOURCE_DATA_DIR, model_name);
     const RefitModelOptions options = {.dtype = REFIT_DTYPE_BF16, .mtp = TRUE};
     g_autoptr(GError) error = NULL;
-    g_autoptr(RefitDoc) model_doc = refit_doc_load(path, &error);
+    g_autoptr(RefitDoc) model_doc = refit_doc_load(&refit_disk, path, &error);
     g_assert_no_error(error);
     g_autoptr(RefitDoc) side_doc = refit_doc_parse(side, strlen(side), "side", &error);
     g_assert_no_error(error);

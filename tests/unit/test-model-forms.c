@@ -94,7 +94,7 @@ static RefitDoc *open_shipped(const char *name) {
     g_autofree char *path =
         g_strdup_printf("%s/layouts/models/%s.yaml", REFIT_SOURCE_DATA_DIR, name);
     g_autoptr(GError) error = NULL;
-    RefitDoc *doc = refit_doc_load(path, &error);
+    RefitDoc *doc = refit_doc_load(&refit_disk, path, &error);
     g_assert_no_error(error);
     return doc;
 }

@@ -63,7 +63,7 @@ static void test_shipped(gconstpointer data) {
     static const RefitForm forms[] = {REFIT_FORM_PLAIN, REFIT_FORM_NATIVE};
     guint n_forms = g_str_equal(name, "kimi-k3") ? 1 : 2; /* it takes seconds under sanitizers */
     RefitModelFile kind = REFIT_MODEL_FILE_REFIT;
-    g_assert_true(refit_model_file_kind(path, &kind, NULL));
+    g_assert_true(refit_model_file_kind(&refit_disk, path, &kind, NULL));
     g_assert_cmpint(kind, ==, REFIT_MODEL_FILE_HUB_CONFIG);
     for (guint i = 0; i < n_forms; i++) {
         const RefitModelOptions options = {.dtype = BF16, .mtp = TRUE, .form = forms[i]};
@@ -251,7 +251,7 @@ static void test_unknown_quantization(void) {
     folder_init(&folder);
     g_autofree char *path = folder_write_text(&folder, "config.json", text);
     g_autoptr(GError) error = NULL;
-    g_autoptr(RefitModel) model = refit_model_import(path, &native, &error);
+    g_autoptr(RefitModel) model = refit_model_import(&refit_disk, path, &native, &error);
     g_assert_null(model);
     g_assert_error(error, REFIT_ERROR, REFIT_ERROR_INVALID);
     g_assert_nonnull(strstr(error->message, "config.json:3:24: quantization_config: "));

@@ -167,7 +167,7 @@ static void test_numbers(void) {
 static RefitModel *import_beside(const Folder *folder, const char *config, char **path_out) {
     g_autofree char *beside = folder_write_text(folder, "config.json", config);
     g_autofree char *path = folder_write_tensors(folder, "a.safetensors", ONE, 4);
-    RefitModel *model = refit_model_import(path, &as_written, NULL);
+    RefitModel *model = refit_model_import(&refit_disk, path, &as_written, NULL);
     *path_out = g_steal_pointer(&path);
     return model;
 }
@@ -188,7 +188,7 @@ static void test_heads(void) {
         &again));
     g_autofree char *config = g_build_filename(folder.path, "config.json", NULL);
     g_autoptr(GError) error = NULL;
-    g_assert_null(refit_model_import(path, &as_written, &error));
+    g_assert_null(refit_model_import(&refit_disk, path, &as_written, &error));
     g_assert_error(error, REFIT_ERROR, REFIT_ERROR_INVALID);
     g_autofree char *wanted = g_strconcat(
         config, ":1:74: num_key_value_heads: 2 KV heads do not divide the 5 attention heads", NULL);

@@ -6,6 +6,7 @@
  */
 
 #include "import-files.h"
+#include "lib/refit-disk.h"
 #include "model/base/refit-json.h"
 #include "test-model.h"
 
@@ -238,7 +239,7 @@ static void test_dtypes(void) {
     expect(native, "lm_head.weight 4x4 BF16 lm_head -1 -1");
     options.form = REFIT_FORM_FP8_BLOCK;
     g_autoptr(GError) error = NULL;
-    g_autoptr(RefitModel) fp8 = refit_model_import(path, &options, &error);
+    g_autoptr(RefitModel) fp8 = refit_model_import(&refit_disk, path, &options, &error);
     g_assert_null(fp8);
     g_assert_error(error, REFIT_ERROR, REFIT_ERROR_INVALID);
 }
@@ -265,7 +266,7 @@ static void test_scales(void) {
     g_assert_cmpuint(weight->granule[1], ==, 0);
     RefitModelOptions options = {.dtype = BF16, .dtype_stated = TRUE};
     g_autoptr(GError) error = NULL;
-    g_assert_null(refit_model_import(path, &options, &error));
+    g_assert_null(refit_model_import(&refit_disk, path, &options, &error));
     g_assert_error(error, REFIT_ERROR, REFIT_ERROR_INVALID);
     g_assert_nonnull(strstr(error->message, "weight_scale_inv is F32; "));
 }
@@ -437,7 +438,7 @@ static void test_index(void) {
         write_index(&folder, "{\"metadata\": {\"total_size\": 32}, " GOOD_MAP "}");
     g_autofree char *name = g_path_get_basename(folder.path);
     RefitModelFile kind = REFIT_MODEL_FILE_REFIT;
-    g_assert_true(refit_model_file_kind(path, &kind, NULL));
+    g_assert_true(refit_model_file_kind(&refit_disk, path, &kind, NULL));
     g_assert_cmpint(kind, ==, REFIT_MODEL_FILE_SAFETENSORS_INDEX);
     g_autoptr(RefitModel) model = import_file(path, &as_written);
     g_assert_cmpstr(refit_model_name(model), ==, name);
@@ -515,7 +516,7 @@ static void test_m2n(void) {
         "\"shard\": \"model-00001-of-00002.safetensors\"},\n"
         "\"model.layers.1.mlp.experts.3.down_proj.weight\": {\"shape\": [4, 2]}}");
     RefitModelFile kind = REFIT_MODEL_FILE_REFIT;
-    g_assert_true(refit_model_file_kind(path, &kind, NULL));
+    g_assert_true(refit_model_file_kind(&refit_disk, path, &kind, NULL));
     g_assert_cmpint(kind, ==, REFIT_MODEL_FILE_M2N);
     g_autoptr(RefitModel) model = import_file(path, &as_written);
     g_assert_cmpstr(refit_model_name(model), ==, "small");

@@ -2,6 +2,7 @@
 
 /* What the tests of models share: parsing a text, and descriptions of tensors in one line. */
 
+#include "lib/refit-disk.h"
 #include "model/tensors/refit-model.h"
 
 #include <string.h>
@@ -61,7 +62,7 @@ static inline RefitModel *load(const char *name, RefitDtype dtype, gboolean mtp)
     g_autofree char *path =
         g_strdup_printf("%s/layouts/models/%s.yaml", REFIT_SOURCE_DATA_DIR, name);
     g_autoptr(GError) error = NULL;
-    g_autoptr(RefitDoc) doc = refit_doc_load(path, &error);
+    g_autoptr(RefitDoc) doc = refit_doc_load(&refit_disk, path, &error);
     g_assert_no_error(error);
     const RefitModelOptions options = {.dtype = dtype, .mtp = mtp};
     RefitModel *model = refit_model_parse(refit_doc_root(doc), &options, &error);

@@ -4,6 +4,7 @@
  * layouts, also in FP8 and MXFP4; and parameters of shipped cases, by volumes.
  */
 
+#include "lib/refit-disk.h"
 #include "model/case/refit-case.h"
 #include "test-views.h"
 
@@ -198,7 +199,8 @@ static void check_volumes(const RefitLayout *layout, guint rank) {
 
 static void test_shipped(void) {
     static const RefitStore store = {.layouts_dir = REFIT_SOURCE_DATA_DIR "/layouts",
-                                     .topologies_dir = REFIT_SOURCE_DATA_DIR "/topologies"};
+                                     .topologies_dir = REFIT_SOURCE_DATA_DIR "/topologies",
+                                     .files = &refit_disk};
     g_auto(GStrv) names = refit_store_list(&store, "cases");
 
     g_assert_cmpuint(g_strv_length(names), >=, 9);

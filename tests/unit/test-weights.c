@@ -4,6 +4,7 @@
  */
 
 #include "cli/cli-weights.h"
+#include "lib/refit-disk.h"
 #include "model/case/refit-case.h"
 
 #include <string.h>
@@ -16,7 +17,8 @@ typedef struct {
 /* The first rank of either side of a shipped case. */
 static void load(Sides *sides, const char *const *overrides) {
     const RefitStore store = {.layouts_dir = REFIT_SOURCE_DATA_DIR "/layouts",
-                              .topologies_dir = REFIT_SOURCE_DATA_DIR "/topologies"};
+                              .topologies_dir = REFIT_SOURCE_DATA_DIR "/topologies",
+                              .files = &refit_disk};
     g_autoptr(GError) error = NULL;
 
     sides->refit_case = refit_case_load(&store, "tiny", overrides, &error);

@@ -9,6 +9,7 @@
 
 #include <glib/gstdio.h>
 
+#include "lib/refit-disk.h"
 #include "yaml-helpers.h"
 
 typedef struct {
@@ -406,7 +407,7 @@ static void test_load(void) {
     g_autofree char *dir = g_dir_make_tmp("refit-yaml-XXXXXX", NULL);
     g_autofree char *path = g_build_filename(dir, "a.yaml", NULL);
 
-    g_assert_null(refit_doc_load(path, &error));
+    g_assert_null(refit_doc_load(&refit_disk, path, &error));
     g_assert_error(error, REFIT_ERROR, REFIT_ERROR_PARSE);
     g_autofree char *message =
         g_strconcat(path, ": cannot be read: No such file or directory", NULL);
@@ -414,7 +415,7 @@ static void test_load(void) {
     g_clear_error(&error);
 
     g_assert_true(g_file_set_contents(path, "a: 3\n", -1, NULL));
-    g_autoptr(RefitDoc) doc = refit_doc_load(path, &error);
+    g_autoptr(RefitDoc) doc = refit_doc_load(&refit_disk, path, &error);
     g_assert_no_error(error);
     g_assert_cmpstr(refit_doc_name(doc), ==, path);
     assert_uint(at(doc, "a"), 3);
