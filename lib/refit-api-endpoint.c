@@ -7,7 +7,7 @@
  * gather of their own meet over TCP. Cost: the rank's part of the plan.
  */
 
-#include "gpu/rendezvous/refit-rendezvous-private.h"
+#include "gpu/rendezvous/refit-rendezvous.h"
 #include "lib/refit-api-private.h"
 #include "lib/refit-gpu-load.h"
 #include "lib/refit-part.h"

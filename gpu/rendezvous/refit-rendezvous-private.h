@@ -138,7 +138,4 @@ typedef struct {
 /* Fails only when no thread can be started. End it by leaving on rank 0, then g_thread_join(). */
 GThread *refit_hub_start(const RefitHubOptions *options, GError **error);
 
-/* "3, 7-9", at most eight ranges, then "and 12 more". `member[rank]` tells which. */
-char *refit_ranks_to_string(const guint8 *member, guint world);
-
 G_END_DECLS

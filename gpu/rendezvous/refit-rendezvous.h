@@ -108,4 +108,7 @@ gboolean refit_rendezvous_check(RefitRendezvous *rendezvous, GError **error)
  */
 GError *refit_rendezvous_fail(RefitRendezvous *rendezvous, GError *mine) G_GNUC_WARN_UNUSED_RESULT;
 
+/* "3, 7-9", at most eight ranges, then "and 12 more". `member[rank]` tells which. */
+char *refit_ranks_to_string(const guint8 *member, guint world);
+
 G_END_DECLS

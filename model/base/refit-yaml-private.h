@@ -1,11 +1,8 @@
 #pragma once
 
-/*
- * What the reader of documents and the accessors of nodes share, and what importers need to make a
- * foreign file look like one of ours without losing its places; nobody else includes it.
- */
+/* What the reader of documents and the accessors of nodes share; nobody else includes it. */
 
-#include "model/base/refit-yaml.h"
+#include "model/base/refit-yaml-import.h"
 
 G_BEGIN_DECLS
 
@@ -42,29 +39,12 @@ RefitNode *refit_yaml_node_new(RefitDoc *doc, RefitNode *parent, const char *key
 void refit_yaml_node_set_kind(RefitNode *node, RefitNodeKind kind);
 /* Makes `node` the last child of its parent. */
 void refit_yaml_node_attach(RefitNode *node);
-/* As refit_node_error, at the place of the key. */
-void refit_yaml_key_error(const RefitNode *node, RefitError code, GError **error,
-                          const char *format, ...) G_GNUC_PRINTF(4, 5);
-
 /* As refit_node_require; `value` is what to write when the key is missing, or NULL. */
 RefitNode *refit_yaml_require(RefitNode *node, const char *key, const char *value, GError **error)
     G_GNUC_WARN_UNUSED_RESULT;
 
 /* A plain scalar that says null. */
 gboolean refit_yaml_is_null(const RefitNode *node);
-
-/*
- * For importers. Takes null values of mappings out, here and below: elsewhere they mean that the
- * key is absent.
- */
-void refit_yaml_drop_nulls(RefitNode *node);
-/* Lookups of `key` find a plain scalar, which is not among the children; its place is `mapping`. */
-void refit_yaml_put_text(RefitNode *mapping, const char *key, const char *text);
-/* The same for any value: `text` is YAML. */
-gboolean refit_yaml_put(RefitNode *mapping, const char *key, const char *text, GError **error)
-    G_GNUC_WARN_UNUSED_RESULT;
-/* Lookups of `key` find `node`, which keeps its place and path, or nothing when it is NULL. */
-void refit_yaml_link(RefitNode *mapping, const char *key, RefitNode *node);
 
 /*
  * Reads `data` as one YAML value into the new node `node`. All nodes take over its place. On

@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "model/case/refit-case.h"
-#include "model/layout/refit-layout-private.h"
 
 /* First rank above all ranks of `layout`. */
 static guint ranks_end(const RefitLayout *layout) {

@@ -13,7 +13,6 @@
 
 #include "model/base/refit-words.h"
 #include "model/layout/refit-granule.h"
-#include "model/layout/refit-layout-private.h"
 
 #include <string.h>
 

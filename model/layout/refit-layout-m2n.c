@@ -17,7 +17,7 @@
  * look-up per tensor; a mesh is built once per kind of cut and stage.
  */
 
-#include "model/base/refit-yaml-private.h"
+#include "model/base/refit-yaml-import.h"
 #include "model/layout/refit-layout-private.h"
 
 #include <string.h>

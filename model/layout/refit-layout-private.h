@@ -101,12 +101,6 @@ const RefitSharding *refit_layout_share_part(RefitLayout *layout, guint base, co
                                              guint n_axes, GError **error)
     G_GNUC_WARN_UNUSED_RESULT;
 
-/*
- * Gives every scale that has no sharding yet, and whose tensor has one, the blocks that each shard
- * of its tensor touches, in the same order, on the same ranks (refit-layout-scales.c).
- */
-gboolean refit_layout_place_scales(RefitLayout *layout, GError **error) G_GNUC_WARN_UNUSED_RESULT;
-
 /* Reads the optional key `name`, a positive count; absent means `value`. */
 gboolean refit_layout_read_size(RefitNode *node, const char *name, guint value, RefitSize *size_out,
                                 GError **error) G_GNUC_WARN_UNUSED_RESULT;
@@ -146,12 +140,5 @@ gboolean refit_layout_check_expert(const RefitTensor *tensor, const RefitSize *e
 /* Checks that the KV heads divide by `tp` or `tp` by the KV heads; TRUE when they are unknown. */
 gboolean refit_layout_check_kv_heads(const RefitModel *model, const RefitSize *tp, GError **error)
     G_GNUC_WARN_UNUSED_RESULT;
-
-/*
- * Reads a sequence of numbers and "a-b" texts, each below `limit`, none twice. For messages: `what`
- * is numbered ("GPU") and `owner` has `limit` of them ("the topology"). An array of guint.
- */
-GArray *refit_layout_read_ranks(RefitNode *node, guint limit, const char *what, const char *owner,
-                                GError **error) G_GNUC_WARN_UNUSED_RESULT;
 
 G_END_DECLS

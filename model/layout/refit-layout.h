@@ -116,6 +116,13 @@ const RefitFused *refit_layout_fused(const RefitLayout *layout, guint index);
  */
 const GArray *refit_layout_expert_slots(const RefitLayout *layout, guint rank);
 
+/*
+ * Reads a sequence of numbers and "a-b" texts, each below `limit`, none twice. For messages: `what`
+ * is numbered ("GPU") and `owner` has `limit` of them ("the topology"). An array of guint.
+ */
+GArray *refit_layout_read_ranks(RefitNode *node, guint limit, const char *what, const char *owner,
+                                GError **error) G_GNUC_WARN_UNUSED_RESULT;
+
 /* ---- for generators ---- */
 RefitLayout *refit_layout_new(const char *side, const char *framework, RefitModel *model,
                               const guint *ranks, guint n_ranks);
@@ -135,5 +142,10 @@ void refit_layout_set_expert_slots(RefitLayout *layout, guint position, const gu
 void refit_layout_add_fused(RefitLayout *layout, const RefitFused *fused);
 /* Stage of each position; copied. */
 void refit_layout_set_stages(RefitLayout *layout, guint n_stages, const guint *stage_of);
+/*
+ * Gives every scale that has no sharding yet, and whose tensor has one, the blocks that each shard
+ * of its tensor touches, in the same order, on the same ranks (refit-layout-scales.c).
+ */
+gboolean refit_layout_place_scales(RefitLayout *layout, GError **error) G_GNUC_WARN_UNUSED_RESULT;
 
 G_END_DECLS

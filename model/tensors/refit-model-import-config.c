@@ -10,7 +10,7 @@
 
 #include "model/tensors/refit-model-import-private.h"
 
-#include "model/base/refit-yaml-private.h"
+#include "model/base/refit-yaml-import.h"
 
 #include <string.h>
 
