@@ -7,6 +7,7 @@
  */
 
 #include "fault-runs.h"
+#include "strategy-cases.h"
 
 /* ---- ranks that leave ---- */
 
@@ -61,39 +62,40 @@ static void test_closes(void) {
 
 /* ---- ranks that break down in the middle ---- */
 
-static const char *const strategies[] = {"gather-broadcast", "direct", "ring", "hybrid", "refit"};
-
 /* The rank is killed as it submits one of its groups. */
 static void test_killed(void) {
-    FaultRun runs[G_N_ELEMENTS(strategies)][2] = {0};
+    guint n = strategy_count();
+    g_autofree FaultRun *runs = g_new0(FaultRun, 2 * n);
 
-    for (guint s = 0; s < G_N_ELEMENTS(strategies); s++)
+    for (guint s = 0; s < n; s++)
         for (guint i = 0; i < 2; i++)
-            runs[s][i] =
+            runs[2 * s + i] =
                 (FaultRun){.run = {.as = RANKS_AS_PROCESSES,
                                    .n_runs = 1,
                                    .may_fail = TRUE,
                                    .must_fail = i == 0,
                                    .error_has = "rank 1 did not report"},
-                           .strategy = strategies[s],
+                           .strategy = refit_strategies()[s]->name,
                            .fault = i == 0 ? "ncclGroupEnd:1:1:kill" : "ncclGroupEnd:1:3:kill",
                            .may_miss = i == 1};
-    fault_runs(runs[0], G_N_ELEMENTS(strategies) * 2);
+    fault_runs(runs, 2 * n);
 }
 
 /* The rank's device moves nothing any more; the rank itself reports that. */
 static void test_stalled(void) {
-    FaultRun runs[G_N_ELEMENTS(strategies)][2] = {0};
+    guint n = strategy_count();
+    g_autofree FaultRun *runs = g_new0(FaultRun, 2 * n);
 
-    for (guint s = 0; s < G_N_ELEMENTS(strategies); s++)
+    for (guint s = 0; s < n; s++)
         for (guint i = 0; i < 2; i++)
-            runs[s][i] = (FaultRun){.run = {.as = i == 0 ? RANKS_AS_THREADS : RANKS_AS_PROCESSES,
-                                            .n_runs = 1,
-                                            .must_fail = TRUE,
-                                            .error_has = "rank 1"},
-                                    .strategy = strategies[s],
-                                    .fault = "ncclGroupEnd:1:1:stall"};
-    fault_runs(runs[0], G_N_ELEMENTS(strategies) * 2);
+            runs[2 * s + i] =
+                (FaultRun){.run = {.as = i == 0 ? RANKS_AS_THREADS : RANKS_AS_PROCESSES,
+                                   .n_runs = 1,
+                                   .must_fail = TRUE,
+                                   .error_has = "rank 1"},
+                           .strategy = refit_strategies()[s]->name,
+                           .fault = "ncclGroupEnd:1:1:stall"};
+    fault_runs(runs, 2 * n);
 }
 
 static void test_lost(void) {

@@ -79,7 +79,7 @@ static GPtrArray *choose(const GArray *rows, const Share *share) {
 
 static void run_plan(const M2nRow *row, const RefitStrategy *strategy) {
     const ExecutorRun run = {.as = chosen.share->as, .n_runs = 1, .timeout_s = 120};
-    gboolean two = g_str_equal(strategy->name, "hybrid");
+    gboolean two = strategy_sends(strategy->name) == STRATEGY_SENDS_BOTH;
     M2nRow small = m2n_row_elements(row) * row->world <= AS_IT_IS ? *row : m2n_row_shorten(row);
     g_autoptr(RefitCase) refit_case =
         m2n_row_case(&small, two ? 2 : 1, chosen.share->domain_size,
@@ -95,10 +95,8 @@ static void run_plan(const M2nRow *row, const RefitStrategy *strategy) {
 static void body_rows(void) {
     const RefitStrategy *const *strategies = refit_strategies();
     gboolean every_strategy = takes_all(chosen.share->every_strategy);
-    guint n_strategies = 0, n_plans = 0;
+    guint n_strategies = strategy_count(), n_plans = 0;
 
-    while (strategies[n_strategies] != NULL)
-        n_strategies++;
     for (guint i = chosen.first; i < chosen.first + chosen.n; i++) {
         for (guint s = 0; s < n_strategies; s++) {
             if (every_strategy || (i + s) % n_strategies == 0) {

@@ -23,7 +23,6 @@
 #include <sys/mman.h>
 
 enum {
-    N_STRATEGIES = 5,
     N_IMPOSSIBLE = 4,
     N_HALVED = 3,
     N_TOO_LARGE = 1,        /* sums of odd sizes beyond 2 GiB: halves would be other sums */
@@ -255,7 +254,7 @@ static void run_report(guint index) {
         done->halved += factor > 1;
         done->cases++;
         for (guint s = 0; strategies[s] != NULL; s++)
-            if (takes(strategies[s]->name, (index + s) % N_STRATEGIES))
+            if (takes(strategies[s]->name, (index + s) % strategy_count()))
                 run_plan(report, strategies[s], factor);
     }
 }
@@ -288,7 +287,7 @@ static void run_reports(RanksAs as) {
 
 static void test_threads(void) {
     run_reports(RANKS_AS_THREADS);
-    g_assert_cmpuint(done->plans, ==, (EXECUTOR_IS_SLOW ? 2 : N_STRATEGIES) * done->cases);
+    g_assert_cmpuint(done->plans, ==, (EXECUTOR_IS_SLOW ? 2 : strategy_count()) * done->cases);
     g_assert_cmpuint(done->gathers, ==, 1);
     g_assert_cmpuint(done->nodes, ==, 5);
     g_assert_cmpuint(done->shards, ==, N_SHARDS);

@@ -16,7 +16,6 @@
 #include <stdio.h>
 
 #define MAX_GPUS 32
-#define N_OTHERS 4              /* strategies beside refit, which is the last */
 #define MAX_MODEL_BYTES 2000000 /* and of all but the smallest at least a tenth */
 
 #define WATCHED 5 /* one case of so many runs under ThreadSanitizer */
@@ -217,14 +216,14 @@ static void body_case(void) {
     g_autoptr(RefitProblem) problem = plan_case_problem(refit_case);
     guint64 bytes = refit_model_bytes(refit_case->model);
     gboolean all = strategy_long_tier() || !EXECUTOR_IS_SLOW;
-    guint n_plans = 0;
+    guint n_others = 0, n_plans = 0;
 
     CHECK(problem->n_ranks <= MAX_GPUS && bytes <= MAX_MODEL_BYTES);
     CHECK(bytes >= MAX_MODEL_BYTES / 10 || g_str_equal(chosen.name, "tiny"));
     for (guint i = 0; refit_strategies()[i] != NULL; i++) {
         const char *strategy = refit_strategies()[i]->name;
-        if (chosen.strategy != NULL ? !g_str_equal(chosen.strategy, strategy)
-                                    : !all && i != chosen.turn && !g_str_equal(strategy, "refit"))
+        gboolean is_turn = g_str_equal(strategy, "refit") || n_others++ == chosen.turn;
+        if (chosen.strategy != NULL ? !g_str_equal(chosen.strategy, strategy) : !all && !is_turn)
             continue;
         g_autoptr(RefitPlan) plan = strategy_plan(problem, strategy);
         g_autoptr(ProgramSet) set = program_set_new(plan);
@@ -235,7 +234,7 @@ static void body_case(void) {
         executor_run(set, &run);
         n_plans++;
     }
-    CHECK(n_plans == (chosen.strategy != NULL ? 1 : all ? N_OTHERS + 1 : 2));
+    CHECK(n_plans == (chosen.strategy != NULL ? 1 : all ? strategy_count() : 2));
 }
 
 static void run_case(const char *name, const char *strategy, RanksAs as) {
@@ -256,20 +255,29 @@ static void test_threads(gconstpointer data) {
         g_test_skip("takes long under sanitizers; set REFIT_LONG=1");
         return;
     }
-    chosen.turn = index % N_OTHERS;
+    chosen.turn = index % (strategy_count() - 1);
     run_case(g_ptr_array_index(names, index), NULL, RANKS_AS_THREADS);
 }
 
 static void test_processes(void) {
+    static const char *const cases[][2] = {
+        {"refit", "deepseek-v3-h100"}, {"ring", "prefill-decode-h100"},
+        {"hybrid", "more-fp8-scales"}, {"gather-broadcast", "llama-405b-fsdp-h100"},
+        {"direct", "more-colocated"},
+    };
+    guint n = 0;
+
     if (EXECUTOR_WATCHES_THREADS) {
         g_test_skip("ThreadSanitizer sees nothing between processes");
         return;
     }
-    run_case("deepseek-v3-h100", "refit", RANKS_AS_PROCESSES);
-    run_case("prefill-decode-h100", "ring", RANKS_AS_PROCESSES);
-    run_case("llama-405b-fsdp-h100", "gather-broadcast", RANKS_AS_PROCESSES);
-    run_case("more-fp8-scales", "hybrid", RANKS_AS_PROCESSES);
-    run_case("more-colocated", "direct", RANKS_AS_PROCESSES);
+    for (guint s = 0; refit_strategies()[s] != NULL; s++)
+        for (guint i = 0; i < G_N_ELEMENTS(cases); i++)
+            if (g_str_equal(cases[i][0], refit_strategies()[s]->name)) {
+                run_case(cases[i][1], cases[i][0], RANKS_AS_PROCESSES);
+                n++;
+            }
+    g_assert_cmpuint(n, ==, strategy_count()); /* a case for each */
 }
 
 int main(int argc, char **argv) {

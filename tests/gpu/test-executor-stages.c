@@ -7,28 +7,52 @@
  */
 
 #include "fault-runs.h"
+#include "strategy-cases.h"
 
-enum { N_STRATEGIES = 5, MAX_RUNS = N_STRATEGIES * 5 };
+/* What the plans of a strategy have of the stages that not all have. */
+typedef struct {
+    const char *strategy;
+    gboolean nvlink;
+    guint copies, installs; /* of the ranks below, each one a kernel */
+} Has;
 
-static const char *const strategies[N_STRATEGIES] = {"gather-broadcast", "direct", "ring", "hybrid",
-                                                     "refit"};
+static const Has table[] = {
+    {"gather-broadcast", TRUE, 1, 1}, {"direct", FALSE, 1, 0}, {"ring", TRUE, 13, 0},
+    {"hybrid", TRUE, 4, 1},           {"refit", TRUE, 1, 0},
+};
+
+static const Has *has(const char *strategy) {
+    for (guint i = 0; i < G_N_ELEMENTS(table); i++)
+        if (g_str_equal(table[i].strategy, strategy))
+            return &table[i];
+    g_error("no row says what stages the strategy %s has", strategy);
+}
 
 typedef struct {
     const char *what;      /* for the stand-in: a kernel, or groups of so many ranks */
     const char *case_name; /* NULL: tiny */
     guint rank;
-    gboolean has[N_STRATEGIES];
     gboolean moves; /* messages, not a kernel */
     const char *says;
 } Stage;
 
-static const Stage pack = {"refit_pack_kernel", NULL, 1, {1, 1, 1, 1, 1}, FALSE, "packing"};
-static const Stage network = {"group@8", NULL, 1, {1, 1, 1, 1, 1}, TRUE, NULL};
-static const Stage nvlink = {"group@4", NULL, 5, {1, 0, 1, 1, 1}, TRUE, NULL};
-static const Stage unpack = {"refit_unpack_kernel", NULL, 5, {1, 1, 1, 1, 1}, FALSE, "unpacking"};
+static const Stage pack = {"refit_pack_kernel", NULL, 1, FALSE, "packing"};
+static const Stage network = {"group@8", NULL, 1, TRUE, NULL};
+static const Stage nvlink = {"group@4", NULL, 5, TRUE, NULL};
+static const Stage unpack = {"refit_unpack_kernel", NULL, 5, FALSE, "unpacking"};
 /* Ranks whose only kernels of this name these are; see test_copies(). */
-static const Stage copy = {"refit_copy_kernel", "copies", 0, {1, 1, 1, 1, 1}, FALSE, "copying"};
-static const Stage install = {"refit_copy_kernel", NULL, 5, {1, 0, 0, 1, 0}, FALSE, "installing"};
+static const Stage copy = {"refit_copy_kernel", "copies", 0, FALSE, "copying"};
+static const Stage install = {"refit_copy_kernel", NULL, 5, FALSE, "installing"};
+
+static gboolean has_stage(const char *strategy, const Stage *stage) {
+    const Has *row = has(strategy);
+
+    if (stage == &nvlink)
+        return row->nvlink;
+    if (stage == &copy)
+        return row->copies > 0;
+    return stage != &install || row->installs > 0;
+}
 
 typedef struct {
     const char *action;
@@ -54,15 +78,17 @@ static char *text_of(const Stage *stage, const Break *how) {
 
 static void break_at(const Stage *stage) {
     g_autoptr(GPtrArray) texts = g_ptr_array_new_with_free_func(g_free);
-    FaultRun runs[MAX_RUNS] = {0};
+    g_autofree FaultRun *runs = g_new0(FaultRun, G_N_ELEMENTS(breaks) * strategy_count());
     guint n = 0;
 
     for (guint b = 0; b < G_N_ELEMENTS(breaks); b++) {
         const Break *how = &breaks[b];
         gboolean stalls = g_str_equal(how->action, "stall"), tried = FALSE;
 
-        for (guint s = 0; s < N_STRATEGIES; s++) {
-            if (!stage->has[s] || (tried && !how->always && !fault_runs_all()))
+        for (guint s = 0; refit_strategies()[s] != NULL; s++) {
+            const char *strategy = refit_strategies()[s]->name;
+
+            if (!has_stage(strategy, stage) || (tried && !how->always && !fault_runs_all()))
                 continue;
             char *text = text_of(stage, how);
             char *fault = g_strdup_printf("%s:%u:1:%s", stage->what, stage->rank,
@@ -77,7 +103,7 @@ static void break_at(const Stage *stage) {
                                            .error_has = text,
                                            .blamed = how->informs ? stage->rank + 1 : 0},
                                    .case_name = stage->case_name,
-                                   .strategy = strategies[s],
+                                   .strategy = strategy,
                                    .fault = fault};
         }
     }
@@ -129,27 +155,29 @@ static void test_untimed(void) {
 /* Copy kernels also pack and unpack what is strided on both sides: not so on the ranks above, which
  * launch as many as they have local copies or installs. */
 static void test_copies(void) {
-    static const struct {
-        const Stage *stage;
-        guint strategy, n;
-    } cases[] = {{&copy, 0, 1}, {&copy, 1, 1},    {&copy, 2, 13},  {&copy, 3, 4},
-                 {&copy, 4, 1}, {&install, 0, 1}, {&install, 3, 1}};
-    FaultRun runs[G_N_ELEMENTS(cases)] = {0};
+    static const Stage *const stages[] = {&copy, &install};
+    g_autofree FaultRun *runs = g_new0(FaultRun, G_N_ELEMENTS(stages) * strategy_count());
     g_autoptr(GPtrArray) faults = g_ptr_array_new_with_free_func(g_free);
+    guint n = 0;
 
-    for (guint c = 0; c < G_N_ELEMENTS(cases); c++) {
-        const Stage *stage = cases[c].stage;
-        char *last = g_strdup_printf("%s:%u:%u:pause=0", stage->what, stage->rank, cases[c].n);
-        char *none = g_strdup_printf("%s:%u:%u:pause=0", stage->what, stage->rank, cases[c].n + 1);
-        g_ptr_array_add(faults, last);
-        g_ptr_array_add(faults, none);
-        runs[c] = (FaultRun){.run = {.n_runs = 1, .timeout_s = 60},
-                             .case_name = stage->case_name,
-                             .strategy = strategies[cases[c].strategy],
-                             .fault = last,
-                             .never = none};
-    }
-    fault_runs(runs, G_N_ELEMENTS(cases));
+    for (guint i = 0; i < G_N_ELEMENTS(stages); i++)
+        for (guint s = 0; refit_strategies()[s] != NULL; s++) {
+            const Stage *stage = stages[i];
+            const Has *row = has(refit_strategies()[s]->name);
+            guint kernels = stage == &copy ? row->copies : row->installs;
+            if (kernels == 0)
+                continue;
+            char *last = g_strdup_printf("%s:%u:%u:pause=0", stage->what, stage->rank, kernels);
+            char *none = g_strdup_printf("%s:%u:%u:pause=0", stage->what, stage->rank, kernels + 1);
+            g_ptr_array_add(faults, last);
+            g_ptr_array_add(faults, none);
+            runs[n++] = (FaultRun){.run = {.n_runs = 1, .timeout_s = 60},
+                                   .case_name = stage->case_name,
+                                   .strategy = row->strategy,
+                                   .fault = last,
+                                   .never = none};
+        }
+    fault_runs(runs, n);
 }
 
 int main(int argc, char **argv) {

@@ -48,18 +48,22 @@ static RefitCase *family_case(const char *body, RefitForm form, const char *trai
     return refit_case;
 }
 
-/* `strategies`: names, NULL-terminated. */
+/* `only`: the one strategy to run; NULL: every one. */
 static void assert_runs(const char *body, RefitForm form, const char *train, const char *generation,
-                        const char *const *strategies) {
+                        const char *only) {
     g_autoptr(RefitCase) refit_case = family_case(body, form, train, generation);
     g_autoptr(RefitProblem) problem = plan_case_problem(refit_case);
 
-    for (guint i = 0; strategies[i] != NULL; i++) {
-        g_autoptr(RefitPlan) plan = strategy_plan(problem, strategies[i]);
+    for (guint i = 0; refit_strategies()[i] != NULL; i++) {
+        const char *strategy = refit_strategies()[i]->name;
+
+        if (only != NULL && !g_str_equal(strategy, only))
+            continue;
+        g_autoptr(RefitPlan) plan = strategy_plan(problem, strategy);
         g_autoptr(ProgramSet) set = program_set_new(plan);
         static const ProgramOrder orders[] = {PROGRAM_ORDER_EAGER, PROGRAM_ORDER_RANDOM};
 
-        g_test_message("%s to %s, strategy %s", train, generation, strategies[i]);
+        g_test_message("%s to %s, strategy %s", train, generation, strategy);
         for (guint o = 0; o < G_N_ELEMENTS(orders); o++) {
             g_autofree char *complaint = program_set_run(set, orders[o], i);
 
@@ -68,18 +72,14 @@ static void assert_runs(const char *body, RefitForm form, const char *train, con
     }
 }
 
-static const char *const every_strategy[] = {"gather-broadcast", "direct", "ring",
-                                             "hybrid",           "refit",  NULL};
-static const char *const one_strategy[] = {"refit", NULL};
-
 static void assert_family_runs(const char *body) {
     assert_runs(body, REFIT_FORM_PLAIN, "{framework: megatron, gpus: 4, tp: 2, ep: 2}",
-                "{framework: vllm, gpus: 4, tp: 2, dp: 2}", every_strategy);
+                "{framework: vllm, gpus: 4, tp: 2, dp: 2}", NULL);
     assert_runs(body, REFIT_FORM_PLAIN, "{framework: fsdp, gpus: 3}",
-                "{framework: sglang, gpus: 2, tp: 2, ep: 2}", one_strategy);
+                "{framework: sglang, gpus: 2, tp: 2, ep: 2}", "refit");
     assert_runs(body, REFIT_FORM_PLAIN,
                 "{framework: megatron, gpus: 4, tp: 2, ep: 4, experts: grouped}",
-                "{framework: vllm, gpus: 2, tp: 2, ep: true}", one_strategy);
+                "{framework: vllm, gpus: 2, tp: 2, ep: true}", "refit");
 }
 
 static void test_qwen3_moe(void) {
@@ -112,7 +112,7 @@ static void test_mixtral(void) {
 
 static void test_tied(void) {
     assert_runs(TIED, REFIT_FORM_PLAIN, "{framework: megatron, gpus: 4, tp: 2, pp: 2}",
-                "{framework: vllm, gpus: 2, tp: 2}", every_strategy);
+                "{framework: vllm, gpus: 2, tp: 2}", NULL);
 }
 
 static void test_scales(void) {
@@ -122,7 +122,7 @@ static void test_scales(void) {
         "num_experts: 4}\nnative: {style: fp8_block, block: [2, 2], linears: [attention, "
         "expert]}\n",
         REFIT_FORM_NATIVE, "{framework: megatron, gpus: 4, tp: 2, ep: 2}",
-        "{framework: vllm, gpus: 4, tp: 4}", every_strategy);
+        "{framework: vllm, gpus: 4, tp: 4}", NULL);
 }
 
 static void test_mxfp4(void) {
@@ -131,7 +131,7 @@ static void test_mxfp4(void) {
                 "intermediate_size: 64, num_local_experts: 2}\n"
                 "native: {style: mxfp4, linears: [expert]}\n",
                 REFIT_FORM_NATIVE, "{framework: megatron, gpus: 2, tp: 2, ep: 2}",
-                "{framework: vllm, gpus: 2, tp: 2}", every_strategy);
+                "{framework: vllm, gpus: 2, tp: 2}", NULL);
 }
 
 /* ---- cases of their own ---- */
@@ -150,8 +150,8 @@ static void test_half_bytes(void) {
     g_autoptr(RefitCase) refit_case = strategy_case_new(&described);
     g_autoptr(RefitProblem) problem = plan_case_problem(refit_case);
 
-    for (guint i = 0; every_strategy[i] != NULL; i++) {
-        g_autoptr(RefitPlan) plan = strategy_plan(problem, every_strategy[i]);
+    for (guint i = 0; refit_strategies()[i] != NULL; i++) {
+        g_autoptr(RefitPlan) plan = strategy_plan(problem, refit_strategies()[i]->name);
         g_autoptr(ProgramSet) set = program_set_new(plan);
 
         program_set_assert_right(set, i);

@@ -312,20 +312,30 @@ static void test_refit(Fixture *fixture, G_GNUC_UNUSED gconstpointer strategy) {
                       1.005 * bound.time_s * fixture->refit_case->topology->nic_bandwidth.value);
 }
 
+static const struct {
+    const char *path, *strategy;
+    void (*test)(Fixture *, gconstpointer);
+} deepseek[] = {
+    {"/gather-broadcast-receives-what-the-formulas-say", "gather-broadcast", test_gather_broadcast},
+    {"/gather-broadcast-enters-each-node-once", "gather-broadcast", test_gather_broadcast_nodes},
+    {"/direct-sends-every-replica", "direct", test_direct},
+    {"/ring-sends-as-the-formulas-say", "ring", test_ring},
+    {"/hybrid-receives-the-published-bytes", "hybrid", test_hybrid},
+    {"/refit-balances-nics-at-the-bound", "refit", test_refit},
+};
+
+static void test_every_strategy_is_here(void) {
+    for (guint s = 0; refit_strategies()[s] != NULL; s++) {
+        guint n = 0;
+
+        for (guint i = 0; i < G_N_ELEMENTS(deepseek); i++)
+            n += g_str_equal(deepseek[i].strategy, refit_strategies()[s]->name);
+        if (n == 0)
+            g_error("no formulas for the strategy %s", refit_strategies()[s]->name);
+    }
+}
+
 int main(int argc, char **argv) {
-    static const struct {
-        const char *path, *strategy;
-        void (*test)(Fixture *, gconstpointer);
-    } deepseek[] = {
-        {"/gather-broadcast-receives-what-the-formulas-say", "gather-broadcast",
-         test_gather_broadcast},
-        {"/gather-broadcast-enters-each-node-once", "gather-broadcast",
-         test_gather_broadcast_nodes},
-        {"/direct-sends-every-replica", "direct", test_direct},
-        {"/ring-sends-as-the-formulas-say", "ring", test_ring},
-        {"/hybrid-receives-the-published-bytes", "hybrid", test_hybrid},
-        {"/refit-balances-nics-at-the-bound", "refit", test_refit},
-    };
     g_test_init(&argc, &argv, NULL);
     g_auto(GStrv) names = refit_store_list(input_store(), "cases");
 
@@ -335,6 +345,8 @@ int main(int argc, char **argv) {
     }
     g_test_add_func("/strategies/shipped/payloads-of-the-largest-models", test_payloads);
     g_test_add_func("/strategies/shipped/a-large-gather-enters-each-node-once", test_large_gather);
+    g_test_add_func("/strategies/" DEEPSEEK "/every-strategy-has-formulas",
+                    test_every_strategy_is_here);
     for (guint i = 0; i < G_N_ELEMENTS(deepseek); i++) {
         g_autofree char *path = g_strconcat("/strategies/" DEEPSEEK, deepseek[i].path, NULL);
         g_test_add(path, Fixture, deepseek[i].strategy, set_up, deepseek[i].test, tear_down);
