@@ -12,7 +12,7 @@ if(TARGET refit-standin-tsan AND NOT REFIT_SANITIZE AND NOT REFIT_COVERAGE)
                      ${CMAKE_CURRENT_BINARY_DIR}/mutants-${list} $<TARGET_FILE:refit-model> ${list})
     set_tests_properties(
       ${name}
-      PROPERTIES LABELS gpu-standin TIMEOUT 1500 SKIP_RETURN_CODE 77
+      PROPERTIES LABELS gpu-standin TIMEOUT 1500 SKIP_RETURN_CODE 77 COST 1000 # long: first
                  ENVIRONMENT
                  "CC=${CMAKE_C_COMPILER_LAUNCHER} ${CMAKE_C_COMPILER} ${CMAKE_C_COMPILER_ARG1};\
 CXX=${CMAKE_CXX_COMPILER_LAUNCHER} ${CMAKE_CXX_COMPILER} ${CMAKE_CXX_COMPILER_ARG1};REFIT_GPU_INCLUDE=${include}")
