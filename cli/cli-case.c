@@ -3,8 +3,8 @@
  * the parts of the results they share.
  */
 
+#include "cli/cli-executor.h"
 #include "cli/cli.h"
-#include "sim/refit-sim.h"
 
 gboolean cli_load_case(const Cli *cli, const char *name, RefitCase **case_out,
                        RefitProblem **problem_out, GError **error) {
@@ -234,27 +234,40 @@ void cli_json_timings(const Cli *cli, RefitJson *json, const CliTimings *timings
     refit_json_uint(json, "peak_rss_bytes", cli_peak_rss_bytes());
 }
 
+void cli_planned_clear(CliPlanned *planned) {
+    g_clear_pointer(&planned->schedule, refit_schedule_free);
+    g_clear_pointer(&planned->plan, refit_plan_free);
+}
+
 gboolean cli_plan_and_predict(const Cli *cli, const RefitProblem *problem,
-                              const RefitStrategy *strategy, RefitPlan **plan_out,
+                              const RefitStrategy *strategy, CliPlanned *planned_out,
+                              const RefitPredictionOptions *options,
                               RefitPrediction *prediction_out, CliTimings *timings_out,
                               GError **error) {
-    g_autoptr(RefitPlan) plan = NULL;
+    g_auto(CliPlanned) planned = {0};
     double start = cli_clock_s();
 
     cli_progress(cli, "planning %s ...", strategy->name);
-    plan = refit_plan_new(problem, strategy, error);
-    if (plan == NULL)
+    planned.plan = refit_plan_new(problem, strategy, error);
+    if (planned.plan == NULL)
+        return FALSE;
+    planned.schedule = refit_schedule_new(planned.plan, error);
+    if (planned.schedule == NULL)
         return FALSE;
     timings_out->plan_s = cli_clock_s() - start;
     timings_out->simulate_s = 0;
     if (prediction_out != NULL) {
+        const RefitExecutor *executor = cli_executor_find_predictor(error);
+
         start = cli_clock_s();
         cli_progress(cli, "simulating %s ...", strategy->name);
-        if (!refit_predict(&refit_executor_simgrid, plan, prediction_out, error))
+        if (executor == NULL ||
+            !refit_predict(executor, planned.schedule, options, prediction_out, error))
             return FALSE;
         timings_out->simulate_s = cli_clock_s() - start;
     }
     cli_progress_done(cli);
-    *plan_out = g_steal_pointer(&plan);
+    *planned_out = planned;
+    planned = (CliPlanned){0};
     return TRUE;
 }

@@ -68,14 +68,12 @@ void cli_print_json(RefitJson *json) {
     fwrite(text, 1, length, stdout);
 }
 
-gboolean cli_output_is_stdout(const Cli *cli) {
-    return g_strcmp0(cli->options.output, "-") == 0;
+gboolean cli_is_stdout(const char *path) {
+    return g_strcmp0(path, "-") == 0;
 }
 
-gboolean cli_check_output(const Cli *cli, GError **error) {
-    const char *path = cli->options.output;
-
-    if (path == NULL || cli_output_is_stdout(cli) || cli->options.force ||
+gboolean cli_check_output(const Cli *cli, const char *path, GError **error) {
+    if (path == NULL || cli_is_stdout(path) || cli->options.force ||
         !g_file_test(path, G_FILE_TEST_IS_REGULAR))
         return TRUE;
     g_set_error(error, REFIT_ERROR, REFIT_ERROR_INVALID,
@@ -99,13 +97,13 @@ static gboolean write_in_place(const char *path, const char *data, gsize length)
     return ok;
 }
 
-gboolean cli_write_output(const Cli *cli, const char *data, gsize length, GError **error) {
-    const char *path = cli->options.output;
+gboolean cli_write_output(const Cli *cli, const char *path, const char *data, gsize length,
+                          GError **error) {
     g_autoptr(GError) local = NULL;
 
-    if (!cli_check_output(cli, error))
+    if (!cli_check_output(cli, path, error))
         return FALSE;
-    if (cli_output_is_stdout(cli)) {
+    if (cli_is_stdout(path)) {
         cli_progress_done(cli);
         fwrite(data, 1, length, stdout); /* main() checks the stream */
         return TRUE;

@@ -23,6 +23,7 @@ typedef struct {
     double *agreed_s, *duration_s;
     RefitGpuStage *stages;
     guint n_stages;
+    GArray *events; /* of RefitEvent: what a trace wants of this rank; NULL: no trace is wanted */
 } Rank;
 
 void cli_run_report_clear(CliRunReport *report) {
@@ -30,6 +31,7 @@ void cli_run_report_clear(CliRunReport *report) {
     g_clear_pointer(&report->agreed_s, g_free);
     g_clear_pointer(&report->duration_s, g_free);
     g_clear_pointer(&report->stages, g_free);
+    g_clear_pointer(&report->events, g_array_unref);
 }
 
 static void free_memory(Rank *self, const RefitRankViews *views, guint64 *addresses) {
@@ -43,7 +45,7 @@ static void clear_rank(Rank *self) {
     if (self->opened != NULL) {
         free_memory(self, self->source, self->source_at);
         free_memory(self, self->destination, self->destination_at);
-        self->gpu->close(self->opened);
+        self->gpu->executor.close(self->opened);
     }
     refit_program_free(self->program);
     refit_rank_views_free(self->source);
@@ -52,6 +54,7 @@ static void clear_rank(Rank *self) {
     g_free(self->agreed_s);
     g_free(self->duration_s);
     g_free(self->stages);
+    g_clear_pointer(&self->events, g_array_unref);
 }
 
 static const RefitModel *model_of(const Rank *self) {
@@ -113,7 +116,7 @@ static gboolean make_program(Rank *self, GError **error) {
                 return FALSE;
         }
     self->program =
-        refit_program_new(self->run->index, self->rank, self->source, self->destination, error);
+        refit_program_new(self->run->schedule, self->rank, self->source, self->destination, error);
     if (self->program == NULL || !refit_program_check(self->program, error))
         return FALSE;
     self->report.staging_bytes = self->program->staging_bytes;
@@ -132,18 +135,21 @@ static gboolean choose_device(guint local_rank, guint n_devices, int *device_out
 }
 
 static gboolean open_executor(Rank *self, int device, GError **error) {
-    const RefitGpuConfig config = {.rank = self->rank,
-                                   .n_ranks = refit_rendezvous_world(self->rendezvous),
-                                   .device = device,
-                                   .domains = self->run->domains,
-                                   .peers = {.gather = gather,
-                                             .broadcast = broadcast,
-                                             .check = check,
-                                             .fail = fail,
-                                             .user_data = self->rendezvous},
-                                   .timeout_s = self->run->timeout_s};
+    const RefitCase *refit_case = self->run->plan->problem->refit_case;
+    const RefitGpuConfig rank = {.rank = self->rank,
+                                 .n_ranks = refit_rendezvous_world(self->rendezvous),
+                                 .device = device,
+                                 .domains = self->run->domains,
+                                 .peers = {.gather = gather,
+                                           .broadcast = broadcast,
+                                           .check = check,
+                                           .fail = fail,
+                                           .user_data = self->rendezvous},
+                                 .timeout_s = self->run->timeout_s};
+    const RefitExecutorConfig config = {
+        .topology = refit_case->topology, .profile = refit_case->profile, .rank = &rank};
 
-    self->opened = self->gpu->open(&config, error);
+    self->opened = self->gpu->executor.open(&config, error);
     return self->opened != NULL;
 }
 
@@ -236,14 +242,17 @@ static void keep_result(Rank *self, const RefitGpuResult *result, guint run) {
 
 static gboolean run_once(Rank *self, guint run, GError **error) {
     const gboolean fresh = run == 0 || self->run->verify;
+    const gboolean traced = self->events != NULL && run + 1 == self->run->repeat &&
+                            self->run->trace->wanted[self->rank] != 0;
     const guint values = self->run->verify ? run : 0;
+    CliTraceKeeper keeper = {self->run->trace, self->events};
     RefitGpuResult result = {0};
     GError *mine = NULL;
 
     if (fresh)
         (void)write_weights(self, values, &mine);
-    if (!agree(self, "weights", mine, error) ||
-        !self->gpu->run(self->opened, NULL, NULL, &result, error))
+    if (!agree(self, "weights", mine, error) || !self->gpu->start(self->opened, NULL, error) ||
+        !self->gpu->wait(self->opened, traced ? cli_trace_keep : NULL, &keeper, &result, error))
         return FALSE;
     mine = NULL;
     keep_result(self, &result, run);
@@ -254,15 +263,16 @@ static gboolean run_once(Rank *self, guint run, GError **error) {
 }
 
 static gboolean run_all(Rank *self, GError **error) {
-    RefitGpuParameters parameters;
+    RefitExecutorWork work = {.schedule = self->run->schedule, .program = self->program};
     GError *mine = NULL;
 
     (void)(alloc_side(self, self->source, &self->source_at, &mine) &&
            alloc_side(self, self->destination, &self->destination_at, &mine));
     if (!agree(self, "memory", mine, error))
         return FALSE;
-    parameters = (RefitGpuParameters){self->source_at, self->destination_at};
-    if (!self->gpu->prepare(self->opened, self->program, &parameters, error))
+    work.source = self->source_at;
+    work.destination = self->destination_at;
+    if (!self->gpu->executor.prepare(self->opened, &work, error))
         return FALSE;
     for (guint run = 0; run < self->run->repeat; run++)
         if (!run_once(self, run, error))
@@ -298,10 +308,56 @@ static void merge_stage(RefitGpuStage *into, const RefitGpuStage *stage) {
         return;
     into->start_s = is_idle(into) ? stage->start_s : MIN(into->start_s, stage->start_s);
     into->end_s = MAX(into->end_s, stage->end_s);
-    for (guint a = 0; a < REFIT_N_ACTIVITIES; a++) {
-        into->busy_s[a] = MAX(into->busy_s[a], stage->busy_s[a]);
-        into->bytes[a] += stage->bytes[a];
+    for (guint kind = 0; kind < REFIT_N_EVENT_KINDS; kind++) {
+        into->busy_s[kind] = MAX(into->busy_s[kind], stage->busy_s[kind]);
+        into->bytes[kind] += stage->bytes[kind];
     }
+}
+
+/* How many events the rank with most has, which rank 0 knows, by `counts`, and tells all. */
+static gboolean spread_most(Rank *self, const guint64 *counts, guint64 *most_out, GError **error) {
+    *most_out = 0;
+    for (guint rank = 0; counts != NULL && rank < refit_rendezvous_world(self->rendezvous); rank++)
+        *most_out = MAX(*most_out, counts[rank]);
+    return refit_rendezvous_broadcast(self->rendezvous, "trace", most_out, sizeof *most_out, error);
+}
+
+/*
+ * The events of all ranks, by rank, on rank 0. All records of an exchange have one size, so they go
+ * in as many pieces as the rank with most has; a rank that has none left, or none, sends zeros.
+ */
+static gboolean report_events(Rank *self, GArray **all_out, GError **error) {
+    const guint world = refit_rendezvous_world(self->rendezvous);
+    const gsize room = MIN(REFIT_RENDEZVOUS_MAX_RECORD, REFIT_RENDEZVOUS_MAX_EXCHANGE / world - 1);
+    const guint64 n_piece = room / sizeof(RefitEvent), count = self->events->len;
+    g_autofree guint8 *bytes = NULL;
+    g_autofree RefitEvent *piece = g_new0(RefitEvent, n_piece);
+    g_autoptr(GArray) all = g_array_new(FALSE, FALSE, sizeof(RefitEvent));
+    const guint64 *counts;
+    guint64 most;
+
+    if (!refit_rendezvous_report(self->rendezvous, "trace", &count, sizeof count, &bytes, error))
+        return FALSE;
+    counts = (const guint64 *)(gpointer)bytes;
+    if (!spread_most(self, counts, &most, error))
+        return FALSE;
+    for (guint64 done = 0; done < most; done += n_piece) {
+        const guint64 n = MIN(n_piece, most - done), mine = MIN(n, count - MIN(done, count));
+        g_autofree guint8 *received = NULL;
+
+        memset(piece, 0, n * sizeof *piece);
+        for (guint64 i = 0; i < mine; i++)
+            piece[i] = g_array_index(self->events, RefitEvent, done + i);
+        if (!refit_rendezvous_report(self->rendezvous, "trace", piece, n * sizeof *piece, &received,
+                                     error))
+            return FALSE;
+        for (guint rank = 0; counts != NULL && rank < world; rank++)
+            g_array_append_vals(all, (const RefitEvent *)(gpointer)received + rank * n,
+                                (guint)MIN(n, counts[rank] - MIN(done, counts[rank])));
+    }
+    g_array_sort(all, refit_event_compare);
+    *all_out = g_steal_pointer(&all);
+    return TRUE;
 }
 
 static gboolean report_all(Rank *self, CliRunReport *report, GError **error) {
@@ -316,7 +372,8 @@ static gboolean report_all(Rank *self, CliRunReport *report, GError **error) {
         !report_longest(self, "times", self->agreed_s, &report->agreed_s, error) ||
         !report_longest(self, "times", self->duration_s, &report->duration_s, error) ||
         !refit_rendezvous_report(self->rendezvous, "stages", self->stages,
-                                 self->n_stages * sizeof *self->stages, &stages, error))
+                                 self->n_stages * sizeof *self->stages, &stages, error) ||
+        (self->events != NULL && !report_events(self, &report->events, error)))
         return FALSE;
     if (ranks == NULL)
         return TRUE;
@@ -338,11 +395,13 @@ static gboolean run_rank(Rank *self, const RefitLaunch *launch, GSocket *listene
                                             .timeout_s = self->run->timeout_s};
     const char *digest = self->run->plan->digest;
     GError *mine = NULL;
-    guint n_devices = 0;
     int device = 0;
 
     /* Before the first thread, as probing may change the environment. */
-    self->gpu = self->run->executor->load(&n_devices, &mine);
+    self->gpu = cli_executor_load(self->run->executor, &mine);
+    if (mine == NULL && self->rank == 0 &&
+        !cli_check_output(self->run->cli, self->run->trace->path, &mine))
+        g_assert(mine != NULL);
     self->rendezvous = refit_rendezvous_new(&options, listener, error);
     if (self->rendezvous == NULL) {
         g_clear_error(&mine);
@@ -352,7 +411,7 @@ static gboolean run_rank(Rank *self, const RefitLaunch *launch, GSocket *listene
         !refit_rendezvous_same(self->rendezvous, "plan", digest, strlen(digest), error))
         return FALSE;
     mine = NULL;
-    (void)(choose_device(launch->local_rank, n_devices, &device, &mine) &&
+    (void)(choose_device(launch->local_rank, self->gpu->n_devices(), &device, &mine) &&
            make_program(self, &mine));
     return agree(self, "program", mine, error) && open_executor(self, device, error) &&
            run_all(self, error) && report_all(self, report, error);
@@ -367,6 +426,8 @@ gboolean cli_run_rank(const CliRun *run, const RefitLaunch *launch, GSocket *lis
     self.agreed_s = g_new0(double, run->repeat);
     self.duration_s = g_new0(double, run->repeat);
     self.stages = g_new0(RefitGpuStage, self.n_stages + 1);
+    if (run->trace->path != NULL)
+        self.events = g_array_new(FALSE, FALSE, sizeof(RefitEvent));
     ok = run_rank(&self, launch, listener, &report, error);
     clear_rank(&self);
     if (ok && launch->rank == 0) {

@@ -41,8 +41,6 @@ typedef struct {
 
 typedef struct {
     const CliRun *run;
-    CliRunPrint print;
-    gpointer user_data;
     GSocket *listener;
     guint port;
     char *token;
@@ -277,11 +275,13 @@ static void wait_for_children(Ranks *ranks) {
 
 static gboolean probe(const Ranks *ranks, guint rank, GError **error) {
     const guint n_ranks = ranks->run->plan->problem->n_ranks;
+    const RefitGpu *gpu = cli_executor_load(ranks->run->executor, error);
     guint n_devices;
 
     (void)rank;
-    if (ranks->run->executor->load(&n_devices, error) == NULL)
+    if (gpu == NULL)
         return FALSE;
+    n_devices = gpu->n_devices();
     if (n_devices >= n_ranks)
         return TRUE;
     g_set_error(error, REFIT_ERROR, REFIT_ERROR_NOT_SUPPORTED,
@@ -311,7 +311,8 @@ static gboolean run_process(const Ranks *ranks, guint rank, GError **error) {
     if (!join(ranks, rank, &report, error))
         return FALSE;
     if (rank == 0) {
-        ranks->print(ranks->run, &report, ranks->user_data);
+        if (!cli_run_report(ranks->run, &report, error))
+            return FALSE;
         if (fflush(stdout) != 0 || ferror(stdout)) {
             g_set_error(error, REFIT_ERROR, REFIT_ERROR_BACKEND, "cannot write to standard output");
             return FALSE;
@@ -379,8 +380,8 @@ static gboolean run_threads(Ranks *ranks, GError **error) {
             first = g_steal_pointer(&threads[rank].error);
         g_clear_error(&threads[rank].error);
     }
-    if (first == NULL)
-        ranks->print(ranks->run, &threads[0].report, ranks->user_data);
+    if (first == NULL && !cli_run_report(ranks->run, &threads[0].report, &first))
+        g_assert(first != NULL);
     cli_run_report_clear(&threads[0].report);
     if (first != NULL)
         g_propagate_error(error, first);
@@ -400,9 +401,9 @@ static char *draw_token(void) {
     return g_string_free(token, FALSE);
 }
 
-gboolean cli_run_ranks(const CliRun *run, CliRunPrint print, gpointer user_data, GError **error) {
+gboolean cli_run_ranks(const CliRun *run, GError **error) {
     const gboolean as_threads = run->executor->wants_threads();
-    Ranks ranks = {.run = run, .print = print, .user_data = user_data, .token = draw_token()};
+    Ranks ranks = {.run = run, .token = draw_token()};
     gboolean ok = FALSE;
 
     if (!as_threads)

@@ -1,12 +1,13 @@
 #pragma once
 
 /*
- * `refit run` in parts: what all ranks know (cmd-run.c), what one rank does (cli-run-rank.c), and
- * ranks as processes or threads of this program (cli-run-ranks.c).
+ * `refit run` in parts: what all ranks know (cmd-run.c), what one rank does (cli-run-rank.c), ranks
+ * as processes or threads of this program (cli-run-ranks.c), and what rank 0 makes of it all
+ * (cli-run-report.c).
  */
 
 #include "cli/cli-executor.h"
-#include "cli/cli.h"
+#include "cli/cli-trace.h"
 #include "gpu/rendezvous/refit-launch.h"
 #include "gpu/rendezvous/refit-rendezvous.h"
 
@@ -14,13 +15,15 @@ G_BEGIN_DECLS
 
 /* The same on all ranks; read only. */
 typedef struct {
+    const Cli *cli;
     const RefitPlan *plan;
-    const RefitProgramIndex *index;
+    const RefitSchedule *schedule;
     const CliExecutor *executor;
     const guint *domains; /* per rank */
     guint repeat;
     gboolean verify;
     double timeout_s;
+    const CliTrace *trace; /* of the last run */
 } CliRun;
 
 /* What a rank reports about all its runs. A plain record: it is sent. */
@@ -36,6 +39,7 @@ typedef struct {
     double *agreed_s;      /* per run: until all ranks agreed, the longest of all ranks */
     double *duration_s;    /* per run: first to last operation, the longest of all ranks */
     RefitGpuStage *stages; /* of the last run: first start, last end, longest busy of all ranks */
+    GArray *events;        /* of the last run, those that a trace wants; NULL: none is wanted */
 } CliRunReport;
 
 void cli_run_report_clear(CliRunReport *report);
@@ -46,15 +50,18 @@ G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(CliRunReport, cli_run_report_clear)
 gboolean cli_run_rank(const CliRun *run, const RefitLaunch *launch, GSocket *listener,
                       CliRunReport *report_out, GError **error) G_GNUC_WARN_UNUSED_RESULT;
 
-/* Prints a report; on rank 0. */
-typedef void (*CliRunPrint)(const CliRun *run, const CliRunReport *report, gpointer user_data);
+/*
+ * On rank 0, when its executor is closed: writes the trace, predicts the same schedule, and prints
+ * what was measured beside that.
+ */
+gboolean cli_run_report(const CliRun *run, const CliRunReport *report, GError **error)
+    G_GNUC_WARN_UNUSED_RESULT;
 
 /*
  * All ranks of the plan on this machine. When one fails the others have a grace time to end; then
  * they are ended. Of all that the ranks say on stderr, each line is given its rank. The error is
  * that of the rank that failed first.
  */
-gboolean cli_run_ranks(const CliRun *run, CliRunPrint print, gpointer user_data, GError **error)
-    G_GNUC_WARN_UNUSED_RESULT;
+gboolean cli_run_ranks(const CliRun *run, GError **error) G_GNUC_WARN_UNUSED_RESULT;
 
 G_END_DECLS

@@ -23,12 +23,14 @@ typedef struct {
     char *tensor; /* --tensor */
     char **set;   /* --set, repeated */
     char *timeout, *executor;
+    char *trace, *trace_ranks;
     gint ranks; /* 0: not given */
     gint repeat;
     gboolean verify;
+    gboolean exact;
     gboolean json;
     gboolean timings;
-    gboolean force; /* -f: overwrite an existing output file */
+    gboolean force; /* -f: overwrite an existing output file or trace */
     gboolean quiet;
     gboolean help;
 } CliOptions;
@@ -42,6 +44,8 @@ typedef enum {
     CLI_OPTION_TIMINGS = 1 << 4,
     CLI_OPTION_LAYOUT = 1 << 5, /* --rank, --tensor and --svg */
     CLI_OPTION_RUN = 1 << 6,    /* --ranks, --repeat, --verify, --timeout and --executor */
+    CLI_OPTION_TRACE = 1 << 7,  /* --trace and --trace-ranks */
+    CLI_OPTION_EXACT = 1 << 8,
 } CliOptionFlags;
 
 typedef struct {
@@ -83,13 +87,15 @@ void cli_progress(const Cli *cli, const char *format, ...) G_GNUC_PRINTF(2, 3);
 void cli_progress_done(const Cli *cli);
 /* Ends `json` and prints it to stdout; takes ownership. */
 void cli_print_json(RefitJson *json);
-/* -o or --svg is "-". */
-gboolean cli_output_is_stdout(const Cli *cli);
-/* Refuses to replace an existing file without --force; asked before any work is done. */
-gboolean cli_check_output(const Cli *cli, GError **error) G_GNUC_WARN_UNUSED_RESULT;
-/* Writes the file of -o through a temporary name, so that it is whole or absent. */
-gboolean cli_write_output(const Cli *cli, const char *data, gsize length, GError **error)
+/* The path is "-". */
+gboolean cli_is_stdout(const char *path);
+/* Refuses to replace an existing file without --force; asked before any work is done. `path` may be
+ * NULL. */
+gboolean cli_check_output(const Cli *cli, const char *path, GError **error)
     G_GNUC_WARN_UNUSED_RESULT;
+/* Writes a file through a temporary name, so that it is whole or absent. */
+gboolean cli_write_output(const Cli *cli, const char *path, const char *data, gsize length,
+                          GError **error) G_GNUC_WARN_UNUSED_RESULT;
 /* Seconds of a monotonic clock, and the largest resident size so far of this program and of its
  * finished children, in bytes. */
 double cli_clock_s(void);
@@ -133,9 +139,18 @@ typedef struct {
 void cli_print_timings(const Cli *cli, const CliTimings *timings);
 void cli_json_timings(const Cli *cli, RefitJson *json, const CliTimings *timings);
 
-/* Plans with `strategy` and, when `prediction_out` is not NULL, simulates. */
+/* A plan and its schedule, which borrows it. */
+typedef struct {
+    RefitPlan *plan;
+    RefitSchedule *schedule;
+} CliPlanned;
+void cli_planned_clear(CliPlanned *planned);
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(CliPlanned, cli_planned_clear)
+/* Plans with `strategy` and, when `prediction_out` is not NULL, simulates. `options` may be NULL.
+ */
 gboolean cli_plan_and_predict(const Cli *cli, const RefitProblem *problem,
-                              const RefitStrategy *strategy, RefitPlan **plan_out,
+                              const RefitStrategy *strategy, CliPlanned *planned_out,
+                              const RefitPredictionOptions *options,
                               RefitPrediction *prediction_out, CliTimings *timings_out,
                               GError **error) G_GNUC_WARN_UNUSED_RESULT;
 

@@ -20,11 +20,13 @@ static void clear_row(gpointer data) {
 
 static gboolean run_strategy(const Cli *cli, const RefitProblem *problem,
                              const RefitStrategy *strategy, Row *row, GError **error) {
-    g_autoptr(RefitPlan) plan = NULL;
+    g_auto(CliPlanned) planned = {0};
+    const RefitPlan *plan;
 
-    if (!cli_plan_and_predict(cli, problem, strategy, &plan, &row->prediction, &row->timings,
-                              error))
+    if (!cli_plan_and_predict(cli, problem, strategy, &planned, NULL, &row->prediction,
+                              &row->timings, error))
         return FALSE;
+    plan = planned.plan;
     row->strategy = strategy->name;
     for (guint link = 0; link < REFIT_N_LINKS; link++)
         row->link_bytes[link] = plan->link_bytes[link];

@@ -1,45 +1,48 @@
 /*
- * `refit plan CASE`: makes and proves a plan, prints what it moves next to the bound and the
- * staging memory that carrying it out may take, and with -o writes the whole plan. With a staging
- * budget the exit code is 1 when that is more. It claims no times beyond the bound: `refit predict`
- * does.
+ * `refit plan CASE`: makes and proves a plan, prints what it moves next to the bound, the staging
+ * memory that carrying it out may take and in how many turns, and with -o writes the whole plan.
+ * With a staging budget the exit code is 1 when that is more. It claims no times beyond the bound:
+ * `refit predict` does.
  */
 
 #include "cli/cli.h"
 
-#include "model/schedule/refit-program.h"
-
-/* Staging memory of the rank that takes most. */
+/* What the ranks take that take most. */
 typedef struct {
-    guint64 bytes;
-    guint rank;
-} Staging;
+    guint64 staging_bytes;
+    guint staging_gpu, turns_gpu;
+} Most;
 
-static gboolean find_staging(const RefitPlan *plan, Staging *staging_out, GError **error) {
-    g_autoptr(RefitProgramIndex) index = refit_program_index_new(plan, error);
-    Staging most = {0};
+static Most find_most(const RefitSchedule *schedule) {
+    Most most = {.turns_gpu = refit_schedule_busiest(schedule)};
 
-    if (index == NULL)
-        return FALSE;
-    for (guint rank = 0; rank < plan->problem->n_ranks; rank++) {
-        guint64 bytes;
+    for (guint rank = 0; rank < schedule->plan->problem->n_ranks; rank++) {
+        guint64 bytes = refit_schedule_staging_bytes(schedule, rank);
 
-        if (!refit_program_index_staging(index, rank, &bytes, error))
-            return FALSE;
-        if (bytes > most.bytes)
-            most = (Staging){bytes, rank};
+        if (bytes > most.staging_bytes) {
+            most.staging_bytes = bytes;
+            most.staging_gpu = rank;
+        }
     }
-    *staging_out = most;
-    return TRUE;
+    return most;
 }
 
-static gboolean over_budget(const RefitCase *refit_case, const Staging *staging) {
+static guint64 count_turns(const RefitSchedule *schedule) {
+    guint64 n = 0;
+
+    for (guint rank = 0; rank < schedule->plan->problem->n_ranks; rank++)
+        n += schedule->ranks[rank].n_turns;
+    return n;
+}
+
+static gboolean over_budget(const RefitCase *refit_case, const Most *most) {
     return refit_case->budget_staging_bytes > 0 &&
-           staging->bytes > refit_case->budget_staging_bytes;
+           most->staging_bytes > refit_case->budget_staging_bytes;
 }
 
-static void print_json(const Cli *cli, const RefitPlan *plan, const RefitBound *bound,
-                       const Staging *staging, const CliTimings *timings) {
+static void print_json(const Cli *cli, const RefitSchedule *schedule, const RefitBound *bound,
+                       const Most *most, const CliTimings *timings) {
+    const RefitPlan *plan = schedule->plan;
     const RefitCase *refit_case = plan->problem->refit_case;
     RefitJson *json = refit_json_new(2);
 
@@ -60,13 +63,24 @@ static void print_json(const Cli *cli, const RefitPlan *plan, const RefitBound *
     refit_json_uint(json, "needed_bytes", plan->problem->needed_bytes);
     refit_json_uint(json, "logical_bytes", plan->logical_bytes);
     refit_json_begin_object(json, "staging");
-    refit_json_uint(json, "bytes", staging->bytes);
-    if (staging->bytes > 0)
-        refit_json_uint(json, "gpu", staging->rank);
+    refit_json_uint(json, "bytes", most->staging_bytes);
+    if (most->staging_bytes > 0) {
+        const RefitScheduleRank *rank = &schedule->ranks[most->staging_gpu];
+
+        refit_json_uint(json, "gpu", most->staging_gpu);
+        refit_json_uint(json, "landing_bytes", rank->landing_bytes);
+        refit_json_uint(json, "wire_bytes", rank->wire_bytes);
+    }
     if (refit_case->budget_staging_bytes > 0) {
         refit_json_uint(json, "budget_bytes", refit_case->budget_staging_bytes);
-        refit_json_bool(json, "fits", !over_budget(refit_case, staging));
+        refit_json_bool(json, "fits", !over_budget(refit_case, most));
     }
+    refit_json_end_object(json);
+    refit_json_begin_object(json, "turns");
+    refit_json_uint(json, "most", schedule->ranks[most->turns_gpu].n_turns);
+    refit_json_uint(json, "groups", schedule->ranks[most->turns_gpu].n_groups);
+    refit_json_uint(json, "gpu", most->turns_gpu);
+    refit_json_uint(json, "all", count_turns(schedule));
     refit_json_end_object(json);
     cli_json_bound(json, bound);
     cli_json_timings(cli, json, timings);
@@ -99,23 +113,35 @@ static void add_direction(CliTable *table, const RefitPlan *plan, RefitLink link
     cli_table_add_number(table, (double)most);
 }
 
-static void print_staging(const RefitCase *refit_case, const Staging *staging) {
-    g_autofree char *most = refit_format_bytes(staging->bytes);
+static void print_staging(const RefitCase *refit_case, const Most *most) {
+    g_autofree char *bytes = refit_format_bytes(most->staging_bytes);
     g_autofree char *budget = refit_format_bytes(refit_case->budget_staging_bytes);
     g_autofree char *where =
-        staging->bytes > 0
-            ? g_strdup_printf("up to %s on a GPU, most on GPU %u", most, staging->rank)
+        most->staging_bytes > 0
+            ? g_strdup_printf("up to %s on a GPU, most on GPU %u", bytes, most->staging_gpu)
             : g_strdup("none");
 
     if (refit_case->budget_staging_bytes == 0)
         cli_print_labelled("staging", "%s", where);
     else
         cli_print_labelled("staging", "%s: %s the budget of %s", where,
-                           over_budget(refit_case, staging) ? "MISSES" : "FITS", budget);
+                           over_budget(refit_case, most) ? "MISSES" : "FITS", budget);
 }
 
-static void print_text(const Cli *cli, const RefitPlan *plan, const RefitBound *bound,
-                       const Staging *staging, const CliTimings *timings) {
+/* A turn is what a GPU submits at once; see refit-schedule.h. */
+static void print_turns(const RefitScheduleRank *busiest, guint gpu) {
+    g_autofree char *groups = cli_count(busiest->n_groups, "NCCL group");
+
+    if (busiest->n_turns == 0)
+        cli_print_labelled("turns", "none");
+    else
+        cli_print_labelled("turns", "up to %u on a GPU, most on GPU %u, with %s", busiest->n_turns,
+                           gpu, groups);
+}
+
+static void print_text(const Cli *cli, const RefitSchedule *schedule, const RefitBound *bound,
+                       const Most *most, const CliTimings *timings) {
+    const RefitPlan *plan = schedule->plan;
     const RefitCase *refit_case = plan->problem->refit_case;
     g_autoptr(CliTable) table = cli_table_new();
     g_autofree char *network = refit_format_bytes(plan->link_bytes[REFIT_LINK_NETWORK]);
@@ -135,7 +161,8 @@ static void print_text(const Cli *cli, const RefitPlan *plan, const RefitBound *
                        bound->limited_by);
     cli_print_labelled("plan", "%s of %s in %s, %s, %s", transfers, classes, messages, steps,
                        batches);
-    print_staging(refit_case, staging);
+    print_staging(refit_case, most);
+    print_turns(&schedule->ranks[most->turns_gpu], most->turns_gpu);
     cli_print_labelled("digest", "%s", plan->digest);
     if (cli->options.output != NULL)
         cli_print_labelled("file", "%s", cli->options.output);
@@ -156,31 +183,31 @@ static void print_text(const Cli *cli, const RefitPlan *plan, const RefitBound *
 int cli_plan(Cli *cli, GError **error) {
     g_autoptr(RefitCase) refit_case = NULL;
     g_autoptr(RefitProblem) problem = NULL;
-    g_autoptr(RefitPlan) plan = NULL;
+    g_auto(CliPlanned) planned = {0};
     const RefitStrategy *strategy = refit_strategy_find(
         cli->options.strategy ? cli->options.strategy : REFIT_STRATEGY_DEFAULT, error);
     CliTimings timings;
     RefitBound bound;
-    Staging staging;
+    Most most;
 
-    if (strategy == NULL || !cli_check_output(cli, error) ||
+    if (strategy == NULL || !cli_check_output(cli, cli->options.output, error) ||
         !cli_load_case(cli, cli->arguments[0], &refit_case, &problem, error) ||
         !refit_bound_compute(problem, &bound, error) ||
-        !cli_plan_and_predict(cli, problem, strategy, &plan, NULL, &timings, error) ||
-        !find_staging(plan, &staging, error))
+        !cli_plan_and_predict(cli, problem, strategy, &planned, NULL, NULL, &timings, error))
         return CLI_EXIT_NO;
+    most = find_most(planned.schedule);
     if (cli->options.output != NULL) {
         gsize length;
-        g_autofree char *text = refit_plan_to_json(plan, &length);
+        g_autofree char *text = refit_plan_to_json(planned.plan, &length);
 
-        if (!cli_write_output(cli, text, length, error))
+        if (!cli_write_output(cli, cli->options.output, text, length, error))
             return CLI_EXIT_NO;
-        if (cli_output_is_stdout(cli))
+        if (cli_is_stdout(cli->options.output))
             return CLI_EXIT_YES;
     }
     if (cli->options.json)
-        print_json(cli, plan, &bound, &staging, &timings);
+        print_json(cli, planned.schedule, &bound, &most, &timings);
     else
-        print_text(cli, plan, &bound, &staging, &timings);
-    return over_budget(refit_case, &staging) ? CLI_EXIT_NO : CLI_EXIT_YES;
+        print_text(cli, planned.schedule, &bound, &most, &timings);
+    return over_budget(refit_case, &most) ? CLI_EXIT_NO : CLI_EXIT_YES;
 }

@@ -67,26 +67,26 @@ static gboolean find_class(const RefitProblem *problem, guint tensor, guint *cla
 int cli_show_picture(Cli *cli, GError **error) {
     g_autoptr(RefitCase) refit_case = NULL;
     g_autoptr(RefitProblem) problem = NULL;
-    g_autoptr(RefitPlan) plan = NULL;
+    g_auto(CliPlanned) planned = {0};
     const RefitStrategy *strategy = refit_strategy_find(
         cli->options.strategy ? cli->options.strategy : REFIT_STRATEGY_DEFAULT, error);
     CliTimings timings;
     guint tensor, class_index;
 
-    if (strategy == NULL || !cli_check_output(cli, error) ||
+    if (strategy == NULL || !cli_check_output(cli, cli->options.output, error) ||
         !cli_load_case(cli, cli->arguments[1], &refit_case, &problem, error))
         return CLI_EXIT_NO;
     if (!find_tensor(refit_case->model, cli->options.tensor, &tensor, error))
         return CLI_EXIT_USAGE;
     if (!find_class(problem, tensor, &class_index, error) ||
-        !cli_plan_and_predict(cli, problem, strategy, &plan, NULL, &timings, error))
+        !cli_plan_and_predict(cli, problem, strategy, &planned, NULL, NULL, &timings, error))
         return CLI_EXIT_NO;
-    g_autofree char *svg =
-        cli_picture_to_svg(plan, class_index, refit_model_tensor(refit_case->model, tensor));
-    if (!cli_write_output(cli, svg, strlen(svg), error))
+    g_autofree char *svg = cli_picture_to_svg(planned.plan, class_index,
+                                              refit_model_tensor(refit_case->model, tensor));
+    if (!cli_write_output(cli, cli->options.output, svg, strlen(svg), error))
         return CLI_EXIT_NO;
     cli_progress_done(cli);
-    if (!cli_output_is_stdout(cli))
+    if (!cli_is_stdout(cli->options.output))
         cli_print("%s: %s\n", cli->options.output,
                   refit_model_tensor(refit_case->model, tensor)->name);
     return CLI_EXIT_YES;

@@ -35,10 +35,14 @@ static const CliCommand commands[] = {
         .summary = "time and bytes of one strategy, simulated",
         .help = "Makes one plan and simulates it with SimGrid. When the case has a time budget,\n"
                 "the first line says whether the step fits it, and the exit code is 1 when it\n"
-                "does not.\n\n"
+                "does not. --trace writes when each GPU packs, sends, receives, unpacks, copies\n"
+                "and installs; Perfetto (ui.perfetto.dev) shows a .json file. Large cases take\n"
+                "several turns of a GPU as one; --exact takes each as `refit run` does.\n\n"
                 "  refit predict deepseek-v3-h100 --strategy hybrid\n"
-                "  refit predict tiny --set 'budget={time: 1s}'\n",
-        .options = CLI_OPTION_STRATEGY | CLI_OPTION_SET | CLI_OPTION_JSON | CLI_OPTION_TIMINGS,
+                "  refit predict tiny --set 'budget={time: 1s}'\n"
+                "  refit predict tiny --exact --trace tiny.json\n",
+        .options = CLI_OPTION_STRATEGY | CLI_OPTION_SET | CLI_OPTION_JSON | CLI_OPTION_TIMINGS |
+                   CLI_OPTION_TRACE | CLI_OPTION_EXACT,
         .min_arguments = 1,
         .max_arguments = 1,
         .run = cli_predict,
@@ -48,9 +52,10 @@ static const CliCommand commands[] = {
         .arguments = "CASE",
         .summary = "make, prove and save a plan",
         .help = "Makes a plan, proves that it delivers every needed element exactly once, and\n"
-                "shows what it moves and the staging memory that carrying it out may take. With\n"
-                "a staging budget the exit code is 1 when that is more. With -o the whole plan\n"
-                "is written as JSON, for other programs and for `refit show plan`.\n\n"
+                "shows what it moves, the staging memory that carrying it out may take, and in\n"
+                "how many turns GPUs do it. With a staging budget the exit code is 1 when the\n"
+                "memory is more. With -o the whole plan is written as JSON, for other programs\n"
+                "and for `refit show plan`.\n\n"
                 "  refit plan qwen3-30b-h100 -o plan.json\n"
                 "  refit plan qwen3-30b-h100 --set 'budget={staging: 1GiB}'\n",
         .options = CLI_OPTION_STRATEGY | CLI_OPTION_OUTPUT | CLI_OPTION_SET | CLI_OPTION_JSON |
@@ -65,12 +70,15 @@ static const CliCommand commands[] = {
         .summary = "carry a plan out on GPUs, with CUDA and NCCL",
         .help = "Makes one plan and moves synthetic weights by it, on one rank per GPU of the\n"
                 "case's topology. With --verify, every byte of every rank is compared. Exit code\n"
-                "1 when a byte is wrong, or other bytes have moved than were planned.\n\n"
+                "1 when a byte is wrong, or other bytes have moved than were planned. Ends with\n"
+                "the times that the simulator predicts of the same plan, stage by stage; --trace\n"
+                "writes when each GPU did what in the last run, as `refit predict` does.\n\n"
                 "Ranks are started here with --ranks, or by torchrun, srun or mpirun; then\n"
                 "REFIT_TOKEN must hold the same secret text on all ranks.\n\n"
                 "  refit run tiny --ranks 8 --verify\n"
                 "  srun -N 2 -n 8 refit run tiny --verify --repeat 10\n",
-        .options = CLI_OPTION_STRATEGY | CLI_OPTION_SET | CLI_OPTION_JSON | CLI_OPTION_RUN,
+        .options = CLI_OPTION_STRATEGY | CLI_OPTION_SET | CLI_OPTION_JSON | CLI_OPTION_RUN |
+                   CLI_OPTION_TRACE,
         .min_arguments = 1,
         .max_arguments = 1,
         .run = cli_run,
@@ -178,7 +186,16 @@ static GOptionContext *new_context(const CliCommand *command, CliOptions *option
         {CLI_OPTION_LAYOUT,
          {"svg", 0, 0, G_OPTION_ARG_FILENAME, &options->output,
           "of a layout: draw who sends one tensor; - is stdout", "FILE"}},
-        {CLI_OPTION_OUTPUT | CLI_OPTION_LAYOUT,
+        {CLI_OPTION_TRACE,
+         {"trace", 0, 0, G_OPTION_ARG_FILENAME, &options->trace,
+          "write what happened when: .json for viewers, or .csv", "FILE"}},
+        {CLI_OPTION_TRACE,
+         {"trace-ranks", 0, 0, G_OPTION_ARG_STRING, &options->trace_ranks,
+          "of these GPUs, such as 0-7,256; needed beyond 64", "LIST"}},
+        {CLI_OPTION_EXACT,
+         {"exact", 0, 0, G_OPTION_ARG_NONE, &options->exact,
+          "simulate turn by turn; slow for large cases", NULL}},
+        {CLI_OPTION_OUTPUT | CLI_OPTION_LAYOUT | CLI_OPTION_TRACE,
          {"force", 'f', 0, G_OPTION_ARG_NONE, &options->force, "replace an existing FILE", NULL}},
         {CLI_OPTION_RUN,
          {"ranks", 0, 0, G_OPTION_ARG_INT, &options->ranks, "start this many ranks on this machine",
@@ -328,6 +345,8 @@ static int run_command(const CliCommand *command, char **arguments, gboolean jso
     g_free(cli.options.tensor);
     g_free(cli.options.timeout);
     g_free(cli.options.executor);
+    g_free(cli.options.trace);
+    g_free(cli.options.trace_ranks);
     g_strfreev(cli.options.set);
     g_strfreev(arguments);
     return exit_code;

@@ -163,15 +163,18 @@ static gboolean agree_by_caller(const RefitEndpoint *endpoint, GError *own, doub
 
 RefitStatus refit_job_probe(RefitJob *job, const char *executor, uint32_t *n_devices_out) {
     GError *error = NULL;
+    const RefitGpu *gpu = refit_gpu_load(executor, &error);
 
-    return refit_gpu_load(executor, n_devices_out, &error) != NULL
-               ? REFIT_OK
-               : refit_api_fail(&job->message, error);
+    if (gpu == NULL)
+        return refit_api_fail(&job->message, error);
+    if (n_devices_out != NULL)
+        *n_devices_out = gpu->n_devices();
+    return REFIT_OK;
 }
 
 static gboolean read_part(RefitEndpoint *endpoint, GError **error) {
     endpoint->part =
-        refit_part_new(endpoint->job->refit_case, endpoint->job->index, endpoint->rank, error);
+        refit_part_new(endpoint->job->refit_case, endpoint->job->schedule, endpoint->rank, error);
     for (guint side = 0; endpoint->part != NULL && side < REFIT_N_SIDES; side++)
         if (endpoint->part->views[side] != NULL)
             endpoint->addresses[side] = g_new0(guint64, endpoint->part->views[side]->n_parameters);
@@ -180,7 +183,7 @@ static gboolean read_part(RefitEndpoint *endpoint, GError **error) {
 
 static gboolean open_rank(RefitEndpoint *endpoint, const RefitEndpointConfig *config,
                           GError **error) {
-    const RefitTopology *topology = endpoint->job->refit_case->topology;
+    const RefitCase *refit_case = endpoint->job->refit_case;
     const guint n_ranks = endpoint->job->problem->n_ranks;
     const double timeout_s = config->timeout_s > 0 ? config->timeout_s : 300;
     g_autofree guint *domains = g_new(guint, n_ranks);
@@ -191,13 +194,15 @@ static gboolean open_rank(RefitEndpoint *endpoint, const RefitEndpointConfig *co
         .domains = domains,
         .timeout_s = timeout_s,
     };
+    const RefitExecutorConfig executor = {
+        .topology = refit_case->topology, .profile = refit_case->profile, .rank = &gpu};
     g_autoptr(GError) own = NULL;
 
     for (guint r = 0; r < n_ranks; r++)
-        domains[r] = refit_topology_domain_of(topology, r);
+        domains[r] = refit_topology_domain_of(refit_case->topology, r);
     if (!meet(endpoint, config, timeout_s, &gpu.peers, error))
         return FALSE;
-    endpoint->gpu = refit_gpu_load(config->executor, NULL, &own);
+    endpoint->gpu = refit_gpu_load(config->executor, &own);
     if (endpoint->gpu != NULL && !read_part(endpoint, &own))
         g_assert(own != NULL);
     if (endpoint->rendezvous != NULL
@@ -205,7 +210,7 @@ static gboolean open_rank(RefitEndpoint *endpoint, const RefitEndpointConfig *co
             : !agree_by_caller(endpoint, g_steal_pointer(&own), timeout_s, error))
         return FALSE;
     g_assert(endpoint->gpu != NULL); /* or this rank would have said so */
-    endpoint->self = endpoint->gpu->open(&gpu, error);
+    endpoint->self = endpoint->gpu->executor.open(&executor, error);
     return endpoint->self != NULL;
 }
 
@@ -246,7 +251,7 @@ void refit_endpoint_close(RefitEndpoint *endpoint) {
     if (endpoint == NULL)
         return;
     if (endpoint->self != NULL)
-        endpoint->gpu->close(endpoint->self);
+        endpoint->gpu->executor.close(endpoint->self);
     refit_rendezvous_free(endpoint->rendezvous);
     refit_part_free(endpoint->part);
     for (guint side = 0; side < REFIT_N_SIDES; side++)
@@ -331,15 +336,16 @@ static RefitStatus check_bound(RefitEndpoint *endpoint) {
 }
 
 RefitStatus refit_endpoint_prepare(RefitEndpoint *endpoint) {
-    const RefitGpuParameters parameters = {endpoint->addresses[REFIT_SIDE_SOURCE],
-                                           endpoint->addresses[REFIT_SIDE_DESTINATION]};
+    RefitExecutorWork work = {.schedule = endpoint->job->schedule,
+                              .source = endpoint->addresses[REFIT_SIDE_SOURCE],
+                              .destination = endpoint->addresses[REFIT_SIDE_DESTINATION]};
     GError *error = NULL;
 
     if (check_ready(endpoint, "a run is in progress", !endpoint->started) != REFIT_OK ||
         check_bound(endpoint) != REFIT_OK)
         return REFIT_STATUS_INVALID;
-    endpoint->prepared =
-        endpoint->gpu->prepare(endpoint->self, endpoint->part->program, &parameters, &error);
+    work.program = endpoint->part->program;
+    endpoint->prepared = endpoint->gpu->executor.prepare(endpoint->self, &work, &error);
     return endpoint->prepared ? REFIT_OK : refit_api_fail(&endpoint->message, error);
 }
 

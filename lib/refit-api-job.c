@@ -21,7 +21,7 @@ RefitJob *refit_job_new(void) {
 void refit_job_free(RefitJob *job) {
     if (job == NULL)
         return;
-    refit_program_index_free(job->index);
+    refit_schedule_free(job->schedule);
     refit_plan_free(job->plan);
     refit_problem_free(job->problem);
     refit_case_free(job->refit_case);

@@ -8,7 +8,6 @@
 #include "lib/refit-api-private.h"
 #include "lib/refit-disk.h"
 #include "lib/refit-part.h"
-#include "model/plan/refit-progress.h"
 
 #include <string.h>
 
@@ -64,7 +63,7 @@ static gboolean plan(RefitJob *job, const RefitStrategy *strategy, GError **erro
     RefitCase *refit_case = job->refit_case;
     g_autoptr(RefitProblem) problem = NULL;
     g_autoptr(RefitPlan) plan = NULL;
-    RefitProgramIndex *index;
+    g_autoptr(RefitSchedule) schedule = NULL;
 
     if (refit_case == NULL) {
         made = make_case(job, error);
@@ -80,14 +79,15 @@ static gboolean plan(RefitJob *job, const RefitStrategy *strategy, GError **erro
             return FALSE;
     }
     plan = refit_plan_new(problem != NULL ? problem : job->problem, strategy, error);
-    if (plan == NULL || !refit_plan_check_progress(plan, error))
+    if (plan == NULL)
         return FALSE;
-    index = refit_program_index_new(plan, error);
-    if (index == NULL)
+    schedule = refit_schedule_new(plan, error);
+    if (schedule == NULL || !refit_schedule_check(schedule, error) ||
+        !refit_schedule_check_budget(schedule, error))
         return FALSE;
-    refit_program_index_free(job->index);
+    refit_schedule_free(job->schedule);
     refit_plan_free(job->plan);
-    job->index = index;
+    job->schedule = g_steal_pointer(&schedule);
     job->plan = g_steal_pointer(&plan);
     if (problem != NULL)
         job->problem = g_steal_pointer(&problem);
@@ -168,15 +168,13 @@ RefitStatus refit_job_facts(RefitJob *job, RefitJobFacts *facts) {
 
 RefitStatus refit_job_rank_facts(RefitJob *job, uint32_t rank, RefitRankFacts *facts) {
     GError *error = NULL;
-    guint64 staging;
 
     if (!has_plan(job))
         return REFIT_STATUS_INVALID;
     if (rank >= job->problem->n_ranks)
         return refit_api_refuse(&job->message, "rank %u: the topology has %u, from 0 on", rank,
                                 job->problem->n_ranks);
-    if (!refit_api_check_size(facts->size, sizeof *facts, "facts of a rank", &error) ||
-        !refit_program_index_staging(job->index, rank, &staging, &error))
+    if (!refit_api_check_size(facts->size, sizeof *facts, "facts of a rank", &error))
         return refit_api_fail(&job->message, error);
     const RefitRankAccount *account = &job->plan->accounts[rank];
     *facts = (RefitRankFacts){
@@ -186,7 +184,7 @@ RefitStatus refit_job_rank_facts(RefitJob *job, uint32_t rank, RefitRankFacts *f
         .nvlink_in = account->in[REFIT_LINK_NVLINK],
         .nvlink_out = account->out[REFIT_LINK_NVLINK],
         .local_bytes = account->in[REFIT_LINK_LOCAL],
-        .staging_bytes = staging,
+        .staging_bytes = refit_schedule_staging_bytes(job->schedule, rank),
     };
     return REFIT_OK;
 }

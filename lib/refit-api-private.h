@@ -24,7 +24,7 @@ struct _RefitJob {
     RefitCase *refit_case; /* NULL: description still open */
     RefitProblem *problem; /* NULL: not planned */
     RefitPlan *plan;
-    RefitProgramIndex *index;
+    RefitSchedule *schedule;
     gint n_endpoints; /* atomic: open ones */
 };
 

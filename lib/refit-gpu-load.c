@@ -15,7 +15,6 @@
 typedef struct {
     char *path;
     const RefitGpu *gpu;
-    guint n_devices;
 } Loaded;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -40,11 +39,11 @@ static gboolean load(const char *path, Loaded *result, GError **error) {
                   error);
         return FALSE;
     }
-    return result->gpu->probe(&result->n_devices, error);
+    return result->gpu->executor.probe(error);
 }
 
 static const Loaded *find(const char *path, GError **error) {
-    Loaded result = {NULL, NULL, 0};
+    Loaded result = {NULL, NULL};
 
     if (loaded == NULL)
         loaded = g_ptr_array_new();
@@ -60,12 +59,10 @@ static const Loaded *find(const char *path, GError **error) {
     return g_ptr_array_index(loaded, loaded->len - 1);
 }
 
-const RefitGpu *refit_gpu_load(const char *path, guint *n_devices_out, GError **error) {
+const RefitGpu *refit_gpu_load(const char *path, GError **error) {
     pthread_mutex_lock(&lock);
     const Loaded *found = find(path != NULL ? path : REFIT_GPU_PLUGIN, error);
     pthread_mutex_unlock(&lock);
 
-    if (found != NULL && n_devices_out != NULL)
-        *n_devices_out = found->n_devices;
     return found != NULL ? found->gpu : NULL;
 }

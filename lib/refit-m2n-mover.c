@@ -126,10 +126,11 @@ static gboolean open_executor(M2nMover *self, guint max_blocks, GError **error) 
         .untimed = TRUE,
         .kernel_blocks = max_blocks,
     };
+    const RefitExecutorConfig executor = {.rank = &config}; /* cases differ from call to call */
 
     for (guint r = 0; r < self->n_ranks; r++)
         domains[r] = r / self->domain_size;
-    self->gpu = refit_gpu.open(&config, error);
+    self->gpu = refit_gpu.executor.open(&executor, error);
     return self->gpu != NULL;
 }
 
@@ -172,7 +173,7 @@ void m2n_mover_free(M2nMover *self) {
         return;
     if (self->gather != NULL)
         cudaSetDevice(self->device);
-    refit_gpu.close(self->gpu);
+    refit_gpu.executor.close(self->gpu);
     m2n_gather_free(self->gather);
     g_ptr_array_unref(self->plans);
     g_free(self->bound[0]);
@@ -288,9 +289,12 @@ static gboolean prepare(M2nMover *self, const M2nPlan *plan, const M2nCall *call
 
     for (guint s = 0; s < REFIT_N_SIDES; s++)
         bound[s] = m2n_plan_addresses(plan, (RefitSide)s, calls);
-    const RefitGpuParameters parameters = {bound[REFIT_SIDE_SOURCE], bound[REFIT_SIDE_DESTINATION]};
+    const RefitExecutorWork work = {.schedule = plan->schedule,
+                                    .program = plan->part->program,
+                                    .source = bound[REFIT_SIDE_SOURCE],
+                                    .destination = bound[REFIT_SIDE_DESTINATION]};
     self->prepared = NULL;
-    well = refit_gpu.prepare(self->gpu, plan->part->program, &parameters, error);
+    well = refit_gpu.executor.prepare(self->gpu, &work, error);
     for (guint s = 0; s < REFIT_N_SIDES; s++) {
         g_free(self->bound[s]);
         self->bound[s] = bound[s];

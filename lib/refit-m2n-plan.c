@@ -5,7 +5,6 @@
  */
 
 #include "lib/refit-m2n-private.h"
-#include "model/plan/refit-progress.h"
 #include "model/strategy/refit-strategy.h"
 
 M2nPlan *m2n_plan_new(RefitCase *refit_case, guint rank, GBytes *key, GError **error) {
@@ -20,12 +19,13 @@ M2nPlan *m2n_plan_new(RefitCase *refit_case, guint rank, GBytes *key, GError **e
     if (self->problem == NULL)
         return NULL;
     self->plan = refit_plan_new(self->problem, strategy, error);
-    if (self->plan == NULL || !refit_plan_check_progress(self->plan, error))
+    if (self->plan == NULL)
         return NULL;
-    self->index = refit_program_index_new(self->plan, error);
-    if (self->index == NULL)
+    self->schedule = refit_schedule_new(self->plan, error);
+    if (self->schedule == NULL || !refit_schedule_check(self->schedule, error) ||
+        !refit_schedule_check_budget(self->schedule, error))
         return NULL;
-    self->part = refit_part_new(refit_case, self->index, rank, error);
+    self->part = refit_part_new(refit_case, self->schedule, rank, error);
     return self->part != NULL ? g_steal_pointer(&self) : NULL;
 }
 
@@ -33,7 +33,7 @@ void m2n_plan_free(M2nPlan *self) {
     if (self == NULL)
         return;
     refit_part_free(self->part);
-    refit_program_index_free(self->index);
+    refit_schedule_free(self->schedule);
     refit_plan_free(self->plan);
     refit_problem_free(self->problem);
     refit_case_free(self->refit_case);

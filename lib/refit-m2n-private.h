@@ -62,7 +62,7 @@ typedef struct {
     RefitCase *refit_case;
     RefitProblem *problem;
     RefitPlan *plan;
-    RefitProgramIndex *index;
+    RefitSchedule *schedule;
     RefitPart *part;
     GBytes *key; /* what all ranks stated when it was made */
 } M2nPlan;

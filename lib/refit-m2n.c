@@ -102,7 +102,7 @@ const char *ncclM2nGetLastError(void) {
 static ncclM2nHandle_t new_handle(const ncclM2nConfig_t *config, GError **error) {
     ncclM2nHandle_t handle;
 
-    if (!probed && !refit_gpu.probe(NULL, error))
+    if (!probed && !refit_gpu.executor.probe(error))
         return NULL;
     probed = TRUE;
     handle = g_new0(struct ncclM2nHandle, 1);

@@ -24,7 +24,7 @@ static gboolean read_views(RefitPart *part, RefitSide side, const RefitLayout *l
     return part->views[side] != NULL;
 }
 
-RefitPart *refit_part_new(const RefitCase *refit_case, const RefitProgramIndex *index, guint rank,
+RefitPart *refit_part_new(const RefitCase *refit_case, const RefitSchedule *schedule, guint rank,
                           GError **error) {
     g_autoptr(RefitPart) part = g_new0(RefitPart, 1);
 
@@ -33,7 +33,7 @@ RefitPart *refit_part_new(const RefitCase *refit_case, const RefitProgramIndex *
     for (guint pool = 0; pool < refit_case->n_destinations; pool++)
         if (!read_views(part, REFIT_SIDE_DESTINATION, refit_case->destinations[pool], rank, error))
             return NULL;
-    part->program = refit_program_new(index, rank, part->views[REFIT_SIDE_SOURCE],
+    part->program = refit_program_new(schedule, rank, part->views[REFIT_SIDE_SOURCE],
                                       part->views[REFIT_SIDE_DESTINATION], error);
     if (part->program == NULL || !refit_program_check(part->program, error))
         return NULL;

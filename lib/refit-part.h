@@ -14,7 +14,7 @@ typedef struct {
 } RefitPart;
 
 /* Both borrowed until it is freed. `rank` is a GPU of the topology. The program has been proved. */
-RefitPart *refit_part_new(const RefitCase *refit_case, const RefitProgramIndex *index, guint rank,
+RefitPart *refit_part_new(const RefitCase *refit_case, const RefitSchedule *schedule, guint rank,
                           GError **error) G_GNUC_WARN_UNUSED_RESULT;
 void refit_part_free(RefitPart *part);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(RefitPart, refit_part_free)

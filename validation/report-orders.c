@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "model/layout/refit-view.h"
-#include "model/plan/refit-progress.h"
+#include "validation/refit-progress.h"
 #include "model/plan/refit-rounds.h"
 #include "validation/refit-staging.h"
 #include "validation/report.h"

@@ -6,8 +6,8 @@
 
 #include <string.h>
 
-#include "model/plan/refit-progress.h"
 #include "model/strategy/refit-strategy.h"
+#include "model/schedule/refit-schedule.h"
 #include "validation/report.h"
 
 static gboolean check_direct(const Report *report, const RefitPlan *plan, GError **error) {
@@ -30,6 +30,7 @@ static gboolean check_strategy(const Report *report, const RefitStrategy *strate
                                GError **error) {
     g_autoptr(GError) cause = NULL;
     g_autoptr(RefitPlan) plan = refit_plan_new(report->problem, strategy, &cause);
+    g_autoptr(RefitSchedule) schedule = NULL;
 
     /* A strategy may say that it cannot do a case; that is no mistake of its plans. */
     if (plan == NULL && g_error_matches(cause, REFIT_ERROR, REFIT_ERROR_INFEASIBLE) &&
@@ -39,7 +40,13 @@ static gboolean check_strategy(const Report *report, const RefitStrategy *strate
         g_propagate_error(error, g_steal_pointer(&cause));
         return FALSE;
     }
-    return refit_plan_check_progress(plan, error) &&
+    /* So may a schedule, of more turns than a rank can have. */
+    schedule = refit_schedule_new(plan, &cause);
+    if (schedule == NULL && !g_error_matches(cause, REFIT_ERROR, REFIT_ERROR_LIMIT)) {
+        g_propagate_error(error, g_steal_pointer(&cause));
+        return FALSE;
+    }
+    return (schedule == NULL || refit_schedule_check(schedule, error)) &&
            (strcmp(strategy->name, "direct") != 0 || check_direct(report, plan, error));
 }
 

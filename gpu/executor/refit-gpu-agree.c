@@ -1,8 +1,8 @@
 /*
  * What ranks tell each other: one record of each per phase, gathered by the caller's function.
  * Every rank reads the same records, so all come to the same verdict, and a rank that has failed
- * says so instead of staying away. Cost: each rank hears each, so 48 bytes times the square of the
- * number of ranks; 328 when one has failed, and then the last time.
+ * says so instead of staying away. Cost: each rank hears each, so 56 bytes times the square of the
+ * number of ranks; 336 when one has failed, and then the last time.
  */
 
 #include "gpu/executor/refit-gpu-private.h"
@@ -31,6 +31,30 @@ guint64 refit_gpu_digest_head(const char *digest) {
     for (guint i = 0; i < DIGITS && g_ascii_isxdigit(digest[i]); i++)
         head = head << 4 | (guint64)g_ascii_xdigit_value(digest[i]);
     return head;
+}
+
+static guint64 mix(guint64 hash, guint64 value) {
+    hash = (hash ^ value) * G_GUINT64_CONSTANT(0x9e3779b97f4a7c15);
+    return hash ^ (hash >> 32);
+}
+
+/* What both ends of a message, or all ranks of a communicator, rely on. The rest of the schedule
+ * shows in the sums over messages. */
+guint64 refit_gpu_schedule_hash(const RefitSchedule *schedule) {
+    guint64 hash = mix(schedule->n_streams, schedule->n_steps);
+
+    for (guint link = 0; link < REFIT_N_LINKS; link++)
+        hash = mix(hash, schedule->n_comms[link]);
+    for (guint s = 0; s < schedule->n_streams; s++)
+        hash = mix(hash, schedule->comm_of[s]);
+    for (guint i = 0; i < schedule->n_steps; i++) {
+        const RefitScheduleStep *step = &schedule->steps[i];
+
+        hash = mix(hash, (guint64)step->number << 32 | step->n_numbers);
+        hash = mix(hash, (guint64)step->stream << 32 | step->n_chunks);
+        hash = mix(hash, step->chunk_bytes);
+    }
+    return hash;
 }
 
 char *refit_gpu_list_ranks(const guint *ranks, guint n) {

@@ -13,9 +13,9 @@ static guint64 address_of(const RefitGpuPlaces *places, guint8 memory, guint par
                           guint64 offset) {
     switch ((RefitMemory)memory) {
     case REFIT_MEMORY_SOURCE:
-        return places->parameters->source[parameter] + offset;
+        return places->source[parameter] + offset;
     case REFIT_MEMORY_DESTINATION:
-        return places->parameters->destination[parameter] + offset;
+        return places->destination[parameter] + offset;
     case REFIT_MEMORY_STAGING:
         return places->staging + offset;
     case REFIT_MEMORY_MESSAGE:

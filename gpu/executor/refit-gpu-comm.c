@@ -1,13 +1,14 @@
 /*
- * Communicators. Streams of a plan run side by side, and groups of one communicator never do, so
- * each stream has a communicator: of all ranks for the network; of the NVLink domain for NVLink,
- * because NCCL gives a communicator that has network peers few channels and small chunks for NVLink
- * peers, too. The first one of all ranks is made when the rank is opened, others are split from it
- * when a plan first wants them, and stay. All ranks submit groups in the same order, whatever the
- * communicator, and NCCL_LAUNCH_ORDER_IMPLICIT keeps that order on the device, so that kernels that
- * do not fit side by side wait for no later one. Communicators are non-blocking: set-up, groups and
- * the end are polled, within the time of the call in progress. Cost: polling spins for some
- * microseconds, then sleeps; a communicator, a collective call and NCCL's buffers.
+ * Communicators. Streams of a schedule run side by side, and groups of one communicator never do,
+ * so the schedule gives each stream one, as far as there are enough: of all ranks for the network;
+ * of the NVLink domain for NVLink, because NCCL gives a communicator that has network peers few
+ * channels and small chunks for NVLink peers, too. The first one of all ranks is made when the rank
+ * is opened, others are split from it when a plan first wants them, and stay. All ranks submit
+ * groups in the same order, whatever the communicator, and NCCL_LAUNCH_ORDER_IMPLICIT keeps that
+ * order on the device, so that kernels that do not fit side by side wait for no later one.
+ * Communicators are non-blocking: set-up, groups and the end are polled, within the time of the
+ * call in progress. Cost: polling spins for some microseconds, then sleeps; a communicator, a
+ * collective call and NCCL's buffers.
  */
 
 #include "gpu/executor/refit-gpu-private.h"
@@ -128,37 +129,16 @@ static gboolean split(RefitGpuRank *self, RefitLink link, GError **error) {
     return wait_ready(self, *comm, "set-up of the communicator of a stream", error);
 }
 
-void refit_gpu_comms_assign(RefitGpuWork *work) {
-    const RefitPlan *plan = work->program->plan;
-    guint n_streams = work->program->n_streams, n_used[REFIT_N_LINKS] = {0};
-    g_autofree guint8 *used = g_new0(guint8, MAX(n_streams, 1));
-
-    /* Of the whole plan, not of this rank: all ranks must count alike. */
-    for (guint64 m = 0; m < plan->n_messages; m++) {
-        const RefitPair *pair = &plan->pairs[plan->messages[m].pair];
-        used[refit_program_stream(plan, pair->stage, plan->messages[m].batch, pair->link)] = 1;
-    }
-    work->comm_of = g_new0(guint, MAX(n_streams, 1));
-    for (guint s = 0; s < n_streams; s++) {
-        guint link = s % REFIT_N_LINKS;
-
-        if (used[s] != 0 && link != REFIT_LINK_LOCAL)
-            work->comm_of[s] = n_used[link]++ % REFIT_GPU_COMMS;
-    }
-    for (guint link = 0; link < REFIT_N_LINKS; link++)
-        work->n_comms[link] = MIN(n_used[link], REFIT_GPU_COMMS);
-}
-
 gboolean refit_gpu_comms_missing(const RefitGpuRank *self) {
     for (guint link = 0; link < REFIT_N_LINKS; link++)
-        if (self->n_comms[link] < self->work->n_comms[link])
+        if (self->n_comms[link] < self->work->program->schedule->n_comms[link])
             return TRUE;
     return FALSE;
 }
 
 gboolean refit_gpu_comms_extend(RefitGpuRank *self, GError **error) {
     for (guint link = 0; link < REFIT_N_LINKS; link++)
-        while (self->n_comms[link] < self->work->n_comms[link])
+        while (self->n_comms[link] < self->work->program->schedule->n_comms[link])
             if (!split(self, (RefitLink)link, error))
                 return FALSE;
     return TRUE;
@@ -272,7 +252,7 @@ static ncclResult_t submit(const RefitGpuRank *self, const RefitGpuTurn *turn, n
 gboolean refit_gpu_comms_group(RefitGpuRank *self, const RefitGpuTurn *turn, GError **error) {
     const RefitGpuWork *work = self->work;
     const RefitProgramStep *step = &work->program->steps[turn->step];
-    ncclComm_t comm = self->comms[step->link][work->comm_of[step->stream]];
+    ncclComm_t comm = self->comms[step->link][work->program->schedule->comm_of[step->stream]];
     gboolean in_domain = step->link == REFIT_LINK_NVLINK;
 
     return check_nccl(self, comm, ncclGroupStart(), "ncclGroupStart", error) &&

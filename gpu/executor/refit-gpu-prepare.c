@@ -1,9 +1,9 @@
 /*
  * From a program to what is submitted: for each turn its messages with their addresses, the
- * descriptors of what is packed, unpacked and copied, the turns that it waits for, and its events.
- * All of it is made once, so that a run only submits. Staging memory and the table of descriptors
- * are allocated here and at no other time: cudaMalloc and cudaFree wait for the whole device, which
- * may be waiting for another rank. Cost: the runs of all pieces, and 168 bytes of device memory per
+ * descriptors of what is packed, unpacked and copied, and the turns that it waits for. All of it is
+ * made once, so that a run only submits. Staging memory and the table of descriptors are allocated
+ * here and at no other time: cudaMalloc and cudaFree wait for the whole device, which may be
+ * waiting for another rank. Cost: the runs of all pieces, and 168 bytes of device memory per
  * descriptor.
  */
 
@@ -20,9 +20,6 @@ typedef struct {
     GArray *runs;                    /* RefitByteRun */
     GArray *packs, *unpacks;         /* RefitGpuBox, of the turn in work */
     guint *flow_of;                  /* per stream: 1 + flow */
-    guint *turns_of;                 /* turns, step after step ... */
-    guint *first_of;                 /* ... and per step, where its own begin */
-    gint *before_step;               /* per step: last turn of the stream before it; -1: none */
     gboolean *has_pack, *has_unpack; /* per flow */
 } Preparer;
 
@@ -32,9 +29,6 @@ static void clear(Preparer *p) {
     g_array_unref(p->packs);
     g_array_unref(p->unpacks);
     g_free(p->flow_of);
-    g_free(p->turns_of);
-    g_free(p->first_of);
-    g_free(p->before_step);
     g_free(p->has_pack);
     g_free(p->has_unpack);
 }
@@ -102,9 +96,8 @@ static guint64 exchange_address(const Preparer *p, const RefitExchange *exchange
 
     if (!exchange->direct || exchange->memory == REFIT_MEMORY_STAGING)
         return p->work->staging + offset;
-    return (exchange->memory == REFIT_MEMORY_SOURCE
-                ? p->places.parameters->source
-                : p->places.parameters->destination)[exchange->parameter] +
+    return (exchange->memory == REFIT_MEMORY_SOURCE ? p->places.source
+                                                    : p->places.destination)[exchange->parameter] +
            offset;
 }
 
@@ -139,10 +132,12 @@ static void add_exchange(Preparer *p, const RefitExchange *exchange, const Refit
     }
     g_array_append_val(p->work->messages, message);
     turn->n_messages++;
-    if (!exchange->direct)
+    if (!exchange->direct) {
+        (exchange->sends ? &turn->before : &turn->after)->bytes += bytes;
         add_boxes(p, exchange, of_program, turn, exchange->sends ? p->packs : p->unpacks);
-    else if (!exchange->sends && exchange->memory == REFIT_MEMORY_DESTINATION)
+    } else if (!exchange->sends && exchange->memory == REFIT_MEMORY_DESTINATION) {
         turn->writes = TRUE;
+    }
 }
 
 static gboolean add_span(Preparer *p, const GArray *boxes, gboolean packs, gboolean packed,
@@ -159,22 +154,8 @@ static gboolean add_span(Preparer *p, const GArray *boxes, gboolean packs, gbool
     return TRUE;
 }
 
-static guint64 box_bytes(const GArray *boxes) {
-    guint64 bytes = 0;
-
-    for (guint i = 0; i < boxes->len; i++) {
-        const RefitGpuBox *box = &g_array_index(boxes, RefitGpuBox, i);
-        guint64 of_box = box->bytes;
-        for (guint d = 0; d < box->n_dims; d++)
-            of_box *= box->extent[d];
-        bytes += of_box;
-    }
-    return bytes;
-}
-
 static gboolean add_launch(Preparer *p, const GArray *boxes, gboolean local, gboolean packs,
                            RefitGpuLaunch *launch, GError **error) {
-    launch->bytes = box_bytes(boxes);
     if (!local)
         return add_span(p, boxes, packs, TRUE, launch, error) &&
                add_span(p, boxes, packs, FALSE, launch, error);
@@ -188,21 +169,17 @@ static gboolean add_launch(Preparer *p, const GArray *boxes, gboolean local, gbo
     return TRUE;
 }
 
-static void add_wait(Preparer *p, RefitGpuTurn *turn, gint on) {
-    guint on_turn = (guint)on;
-
-    if (on < 0)
-        return;
+static void add_wait(Preparer *p, RefitGpuTurn *turn, guint on) {
     for (guint i = turn->first_wait; i < p->work->waits->len; i++)
-        if (g_array_index(p->work->waits, guint, i) == on_turn)
+        if (g_array_index(p->work->waits, guint, i) == on)
             return;
-    g_array_append_val(p->work->waits, on_turn);
+    g_array_append_val(p->work->waits, on);
     turn->n_waits++;
 }
 
-/* The last of a step's first `n` turns; of none, the last of its stream before it, or -1. */
-static gint last_turn(const Preparer *p, guint step, guint n) {
-    return n > 0 ? (gint)p->turns_of[p->first_of[step] + n - 1] : p->before_step[step];
+/* The turn at a place of a stream. */
+static guint turn_at(const Preparer *p, guint stream, guint place) {
+    return p->work->by_place[p->work->flows[p->flow_of[stream] - 1].first_turn + place];
 }
 
 /* Turns of a waited-for step that a turn with `number` waits for. */
@@ -214,11 +191,22 @@ static guint count_waited(const RefitProgramStep *on, gboolean in_slices, guint 
     return n_numbers * on->n_chunks;
 }
 
-static gboolean uses_wire(const Preparer *p, const RefitProgramStep *step) {
-    for (guint e = step->first_exchange; e < step->first_exchange + step->n_exchanges; e++)
-        if (p->program->exchanges[e].wire_bytes > 0)
-            return TRUE;
-    return FALSE;
+/* The last of what it waits for on each stream stands for all before it there. */
+static void add_waits(Preparer *p, RefitGpuTurn *turn) {
+    const RefitProgramStep *step = &p->program->steps[turn->step];
+
+    turn->first_wait = p->work->waits->len;
+    for (guint w = step->first_wait; w < step->first_wait + step->n_waits; w++) {
+        const RefitWait *wait = &p->program->waits[w];
+        const RefitProgramStep *on = &p->program->steps[wait->step];
+        guint n = count_waited(on, wait->in_slices, turn->number);
+
+        if (n > 0)
+            add_wait(p, turn, turn_at(p, on->stream, on->first_turn + n - 1));
+    }
+    /* Its wire memory is that of this turn before. */
+    if (step->link != REFIT_LINK_LOCAL && turn->place >= REFIT_SCHEDULE_SLOTS)
+        add_wait(p, turn, turn_at(p, step->stream, turn->place - REFIT_SCHEDULE_SLOTS));
 }
 
 static gboolean add_turn(Preparer *p, guint t, GError **error) {
@@ -226,113 +214,49 @@ static gboolean add_turn(Preparer *p, guint t, GError **error) {
     const RefitTurn *of_program = &p->program->turns[t];
     const RefitProgramStep *step = &p->program->steps[turn->step];
     gboolean local = step->link == REFIT_LINK_LOCAL;
-    guint place = refit_program_turn_place(p->program, of_program);
 
     turn->first_message = p->work->messages->len;
-    turn->first_wait = p->work->waits->len;
     g_array_set_size(p->packs, 0);
     g_array_set_size(p->unpacks, 0);
     for (guint e = step->first_exchange; e < step->first_exchange + step->n_exchanges; e++)
         add_exchange(p, &p->program->exchanges[e], of_program, turn);
-    for (guint w = step->first_wait; w < step->first_wait + step->n_waits; w++) {
-        const RefitWait *wait = &p->program->waits[w];
-        guint n = count_waited(&p->program->steps[wait->step], wait->in_slices, turn->number);
-        add_wait(p, turn, last_turn(p, wait->step, n));
-    }
-    /* Its slots are those of this turn before. */
-    if (place >= REFIT_PROGRAM_WIRE_SLOTS && uses_wire(p, step))
-        add_wait(p, turn, last_turn(p, turn->step, place - REFIT_PROGRAM_WIRE_SLOTS + 1));
-    p->has_pack[turn->flow] |= p->packs->len > 0;
-    p->has_unpack[turn->flow] |= !local && p->unpacks->len > 0;
+    add_waits(p, turn);
+    p->has_pack[turn->flow] |= turn->before.bytes > 0;
+    p->has_unpack[turn->flow] |= !local && turn->after.bytes > 0;
     return add_launch(p, p->packs, local, TRUE, &turn->before, error) &&
            add_launch(p, p->unpacks, local, FALSE, &turn->after, error);
 }
 
-/* Gives each stream that is used a flow, and finds the turns of each step. */
+/* Gives each stream that is used a flow, and its turns their places. */
 static void list_turns(Preparer *p) {
     const RefitProgram *program = p->program;
     RefitGpuWork *work = p->work;
-    g_autofree gint *last = g_new(gint, MAX(program->n_streams, 1));
+    guint n_placed = 0;
 
-    for (guint s = 0; s < program->n_streams; s++)
-        last[s] = -1;
-    for (guint i = 0; i < program->n_steps; i++)
-        p->first_of[i + 1] =
-            p->first_of[i] + program->steps[i].n_numbers * program->steps[i].n_chunks;
     for (guint t = 0; t < program->n_turns; t++) {
         const RefitTurn *turn = &program->turns[t];
         guint stream = program->steps[turn->step].stream;
-        guint place = refit_program_turn_place(program, turn);
 
         if (p->flow_of[stream] == 0) {
             p->flow_of[stream] = ++work->n_flows;
             work->flows[work->n_flows - 1].stream = stream;
         }
-        p->turns_of[p->first_of[turn->step] + place] = t;
-        if (place == 0)
-            p->before_step[turn->step] = last[stream];
-        last[stream] = (gint)t;
+        work->flows[p->flow_of[stream] - 1].n_turns++;
         work->turns[t] = (RefitGpuTurn){.step = turn->step,
                                         .number = turn->number,
                                         .chunk = turn->chunk,
-                                        .flow = p->flow_of[stream] - 1};
+                                        .flow = p->flow_of[stream] - 1,
+                                        .place = refit_program_turn_place(program, turn)};
     }
+    for (guint f = 0; f < work->n_flows; f++) {
+        work->flows[f].first_turn = n_placed;
+        n_placed += work->flows[f].n_turns;
+    }
+    for (guint t = 0; t < program->n_turns; t++)
+        work->by_place[work->flows[work->turns[t].flow].first_turn + work->turns[t].place] = t;
 }
 
 /* ---- what lives on the device ---- */
-
-static gboolean new_event(RefitGpuWork *work, gboolean timed, cudaEvent_t *event_out,
-                          GError **error) {
-    if (!REFIT_GPU_CUDA(
-            cudaEventCreateWithFlags(event_out, timed ? cudaEventDefault : cudaEventDisableTiming),
-            error))
-        return FALSE;
-    g_array_append_val(work->events, *event_out);
-    return TRUE;
-}
-
-static gboolean new_stream(int priority, cudaStream_t *stream_out, GError **error) {
-    return REFIT_GPU_CUDA(cudaStreamCreateWithPriority(stream_out, cudaStreamNonBlocking, priority),
-                          error);
-}
-
-static gboolean make_flow(Preparer *p, guint f, GError **error) {
-    const RefitGpuRank *self = p->self;
-    RefitGpuFlow *flow = &p->work->flows[f];
-
-    if (!new_stream(self->high_priority, &flow->move, error))
-        return FALSE;
-    flow->pack = flow->unpack = flow->move;
-    if (p->has_pack[f] && !new_stream(self->low_priority, &flow->pack, error)) {
-        flow->pack = flow->move;
-        return FALSE;
-    }
-    if (p->has_unpack[f] && !new_stream(self->low_priority, &flow->unpack, error)) {
-        flow->unpack = flow->move;
-        return FALSE;
-    }
-    return new_event(p->work, FALSE, &flow->packed, error) &&
-           new_event(p->work, FALSE, &flow->moved, error) &&
-           new_event(p->work, FALSE, &flow->last, error);
-}
-
-static gboolean make_events(Preparer *p, RefitGpuTurn *turn, GError **error) {
-    gboolean timed = !p->self->untimed;
-    gboolean local = p->program->steps[turn->step].link == REFIT_LINK_LOCAL;
-    gboolean needed[REFIT_GPU_N_EVENTS] = {
-        [REFIT_GPU_PACK_BEGIN] = timed && turn->before.bytes > 0,
-        [REFIT_GPU_PACK_END] = timed && turn->before.bytes > 0,
-        [REFIT_GPU_MOVE_BEGIN] = timed && !local && turn->n_messages > 0,
-        [REFIT_GPU_MOVE_END] = timed && !local && turn->n_messages > 0,
-        [REFIT_GPU_UNPACK_BEGIN] = timed && turn->after.bytes > 0,
-        [REFIT_GPU_DONE] = TRUE,
-    };
-
-    for (guint e = 0; e < REFIT_GPU_N_EVENTS; e++)
-        if (needed[e] && !new_event(p->work, timed, &turn->events[e], error))
-            return FALSE;
-    return TRUE;
-}
 
 static gboolean upload_table(Preparer *p, GError **error) {
     guint n;
@@ -356,43 +280,54 @@ static gboolean allocate_staging(RefitGpuWork *work, GError **error) {
     return TRUE;
 }
 
+static gboolean make_flows(Preparer *p, GError **error) {
+    RefitGpuWork *work = p->work;
+
+    for (guint f = 0; f < work->n_flows; f++)
+        if (!refit_gpu_flow_open(&work->flows[f], p->self, p->has_pack[f],
+                                 work->flows[f].stream % REFIT_N_LINKS != REFIT_LINK_LOCAL,
+                                 p->has_unpack[f], error))
+            return FALSE;
+    return REFIT_GPU_CUDA(cudaEventCreateWithFlags(&work->origin, p->self->untimed
+                                                                      ? cudaEventDisableTiming
+                                                                      : cudaEventDefault),
+                          error) &&
+           REFIT_GPU_CUDA(cudaStreamCreateWithPriority(&work->main, cudaStreamNonBlocking,
+                                                       p->self->low_priority),
+                          error);
+}
+
 static gboolean make(Preparer *p, GError **error) {
     RefitGpuWork *work = p->work;
 
-    if (!check_parameters(p, p->program->source, p->places.parameters->source, "source", error) ||
-        !check_parameters(p, p->program->destination, p->places.parameters->destination,
-                          "destination", error) ||
+    if (!check_parameters(p, p->program->source, p->places.source, "source", error) ||
+        !check_parameters(p, p->program->destination, p->places.destination, "destination",
+                          error) ||
         !allocate_staging(work, error))
         return FALSE;
     p->places.staging = work->staging;
     list_turns(p);
     for (guint t = 0; t < work->n_turns; t++)
-        if (!add_turn(p, t, error) || !make_events(p, &work->turns[t], error))
+        if (!add_turn(p, t, error))
             return FALSE;
-    for (guint f = 0; f < work->n_flows; f++)
-        if (!make_flow(p, f, error))
-            return FALSE;
-    return upload_table(p, error) && new_event(work, !p->self->untimed, &work->origin, error) &&
-           new_stream(p->self->low_priority, &work->main, error);
+    return make_flows(p, error) && upload_table(p, error);
 }
 
-RefitGpuWork *refit_gpu_work_new(RefitGpuRank *self, const RefitProgram *program,
-                                 const RefitGpuParameters *parameters, GError **error) {
-    guint n_streams = MAX(program->n_streams, 1), n_steps = MAX(program->n_steps, 1);
+RefitGpuWork *refit_gpu_work_new(RefitGpuRank *self, const RefitExecutorWork *what,
+                                 GError **error) {
+    const RefitProgram *program = what->program;
+    guint n_streams = MAX(program->n_streams, 1), n_turns = MAX(program->n_turns, 1);
     g_autoptr(RefitGpuWork) work = g_new0(RefitGpuWork, 1);
     g_auto(Preparer) p = {
         .self = self,
         .program = program,
         .work = work,
-        .places = {.parameters = parameters},
+        .places = {.source = what->source, .destination = what->destination},
         .table = refit_strided_table_new(),
         .runs = g_array_new(FALSE, FALSE, sizeof(RefitByteRun)),
         .packs = g_array_new(FALSE, FALSE, sizeof(RefitGpuBox)),
         .unpacks = g_array_new(FALSE, FALSE, sizeof(RefitGpuBox)),
         .flow_of = g_new0(guint, n_streams),
-        .turns_of = g_new0(guint, MAX(program->n_turns, 1)),
-        .first_of = g_new0(guint, (gsize)n_steps + 1),
-        .before_step = g_new0(gint, n_steps),
         .has_pack = g_new0(gboolean, n_streams),
         .has_unpack = g_new0(gboolean, n_streams),
     };
@@ -400,43 +335,32 @@ RefitGpuWork *refit_gpu_work_new(RefitGpuRank *self, const RefitProgram *program
     work->program = program;
     work->n_turns = program->n_turns;
     work->flows = g_new0(RefitGpuFlow, n_streams);
-    work->turns = g_new0(RefitGpuTurn, MAX(program->n_turns, 1));
+    work->turns = g_new0(RefitGpuTurn, n_turns);
+    work->by_place = g_new0(guint, n_turns);
     work->messages = g_array_new(FALSE, FALSE, sizeof(RefitGpuMessage));
     work->waits = g_array_new(FALSE, FALSE, sizeof(guint));
-    work->events = g_array_new(FALSE, FALSE, sizeof(cudaEvent_t));
     work->stages = g_new0(RefitGpuStage, MAX(program->plan->n_stages, 1));
     return make(&p, error) ? g_steal_pointer(&work) : NULL;
-}
-
-static void destroy_stream(cudaStream_t stream) {
-    if (stream != NULL)
-        cudaStreamDestroy(stream);
 }
 
 void refit_gpu_work_free(RefitGpuWork *work) {
     if (work == NULL)
         return;
-    for (guint f = 0; f < work->n_flows; f++) {
-        const RefitGpuFlow *flow = &work->flows[f];
-        if (flow->pack != flow->move)
-            destroy_stream(flow->pack);
-        if (flow->unpack != flow->move)
-            destroy_stream(flow->unpack);
-        destroy_stream(flow->move);
-    }
-    destroy_stream(work->main);
-    for (guint i = 0; i < work->events->len; i++)
-        cudaEventDestroy(g_array_index(work->events, cudaEvent_t, i));
+    for (guint f = 0; f < work->n_flows; f++)
+        refit_gpu_flow_close(&work->flows[f]);
+    if (work->main != NULL)
+        cudaStreamDestroy(work->main);
+    if (work->origin != NULL)
+        cudaEventDestroy(work->origin);
     if (work->staging != 0)
         cudaFree((void *)(guintptr)work->staging);
     if (work->table != NULL)
         cudaFree(work->table);
     g_free(work->flows);
     g_free(work->turns);
+    g_free(work->by_place);
     g_free(work->stages);
-    g_free(work->comm_of);
     g_array_unref(work->messages);
     g_array_unref(work->waits);
-    g_array_unref(work->events);
     g_free(work);
 }

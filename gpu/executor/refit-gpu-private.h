@@ -30,7 +30,8 @@ typedef struct {
     guint32 failed; /* 0, or 1 + RefitError */
     guint32 stuck;  /* it waits for others; its step and how many it waits for */
     guint32 step, n_peers;
-    guint64 same; /* open: hash of ranks and domains; prepare: see refit_gpu_digest_head() */
+    guint64 same;     /* open: hash of ranks and domains; prepare: see refit_gpu_digest_head() */
+    guint64 schedule; /* prepare: see refit_gpu_schedule_hash() */
     guint64 sent, received; /* prepare: sums of a hash of each message, modulo 2^64 */
     /* The rest. */
     guint32 peers[REFIT_GPU_STUCK_PEERS]; /* that it waits for, the first of them */
@@ -56,10 +57,7 @@ typedef enum {
  * nothing says so. */
 #define REFIT_GPU_HUNG_S 1
 #define REFIT_GPU_ABORT_S 10
-/* Communicators of a link class at most; further streams share them. Each costs device memory. */
-enum { REFIT_GPU_COMMS = 4 };
-
-/* A message or local copy of one turn. */
+/* What one exchange moves in a turn: a message, or local copies. */
 typedef struct {
     guint peer;
     gboolean sends;
@@ -67,29 +65,37 @@ typedef struct {
     guint64 bytes;
 } RefitGpuMessage;
 
-/* A launch's descriptors: packed ones and others are different kernels. */
+/* A launch's descriptors: packed ones and others are different kernels. There are none where all is
+ * in place already. */
 typedef struct {
     RefitStridedSpan packed, other;
-    guint64 bytes;
+    guint64 bytes; /* of the messages; 0: the turn has no such part */
 } RefitGpuLaunch;
 
 typedef struct {
     guint step, number, chunk; /* step of the program, global number */
-    guint flow;
+    guint flow, place;         /* among the turns of its flow */
     guint first_message, n_messages;
-    guint first_wait, n_waits;              /* of RefitGpuWork.waits */
-    RefitGpuLaunch before, after;           /* pack; unpack, or local copies */
-    gboolean writes;                        /* into destination parameters */
-    cudaEvent_t events[REFIT_GPU_N_EVENTS]; /* NULL where not needed; owned by the work */
+    guint first_wait, n_waits;    /* of RefitGpuWork.waits */
+    RefitGpuLaunch before, after; /* pack; unpack, copies or an install */
+    gboolean writes;              /* into destination parameters */
+    float ms[REFIT_GPU_N_EVENTS]; /* since the run began, once they have been read */
 } RefitGpuTurn;
 
-/* CUDA streams of one stream of the program. Where nothing is packed (unpacked), the three are two
- * or one. */
+/*
+ * A stream of the schedule: CUDA streams, of which there are two or one where nothing is packed
+ * (unpacked), and events for as many turns as may be in flight. A turn has those of its place
+ * modulo that, which the turn that had them before is done with.
+ */
 typedef struct {
-    guint stream; /* of the program */
+    guint stream;              /* of the schedule */
+    guint first_turn, n_turns; /* of RefitGpuWork.by_place */
+    guint n_issued, n_done;    /* of these, in the run in progress */
     cudaStream_t pack, move, unpack;
-    cudaEvent_t packed, moved; /* recorded in each turn, when it has no events of its own */
-    cudaEvent_t last;          /* of the run */
+    cudaEvent_t packed, moved;                 /* recorded anew in each turn */
+    cudaEvent_t last;                          /* of the run */
+    guint window;                              /* turns that have events at the same time */
+    cudaEvent_t (*events)[REFIT_GPU_N_EVENTS]; /* NULL where no turn needs one */
 } RefitGpuFlow;
 
 typedef struct {
@@ -97,19 +103,15 @@ typedef struct {
     guint n_flows, n_turns;
     RefitGpuFlow *flows;
     RefitGpuTurn *turns;
+    guint *by_place;         /* turns, flow after flow */
     GArray *messages;        /* RefitGpuMessage */
     GArray *waits;           /* guint: turns */
-    GArray *events;          /* cudaEvent_t, all */
     guint64 staging;         /* device address; 0: none */
     RefitStridedCopy *table; /* on the device; NULL: none */
     RefitGpuStage *stages;
     guint64 sent, received; /* see RefitGpuRecord */
     cudaEvent_t origin;     /* of the run */
     cudaStream_t main;      /* when the caller states none */
-    /* Communicators of each link class that the plan wants, on all ranks alike, and per stream of
-     * the program which of them it has. */
-    guint n_comms[REFIT_N_LINKS];
-    guint *comm_of;
 } RefitGpuWork;
 
 struct _RefitGpuRank {
@@ -124,7 +126,7 @@ struct _RefitGpuRank {
     int high_priority, low_priority;
     /* By link class: of all ranks, from the first of which all others are split, and of the NVLink
      * domain. */
-    ncclComm_t comms[REFIT_N_LINKS][REFIT_GPU_COMMS];
+    ncclComm_t comms[REFIT_N_LINKS][REFIT_SCHEDULE_COMMS];
     guint n_comms[REFIT_N_LINKS];
     ncclComm_t *splitting; /* of these, the one that NCCL may set at any time; NULL: none */
     gint aborted;          /* atomic */
@@ -140,7 +142,7 @@ struct _RefitGpuRank {
     gboolean writing; /* it has begun */
     guint64 number;
     /* of the run in progress */
-    guint n_issued, n_done; /* turns */
+    guint n_issued; /* turns */
     gint64 started_us;
     RefitGpuResult result;
 };
@@ -169,6 +171,8 @@ gboolean refit_gpu_upload(void *to, gconstpointer from, guint64 bytes, GError **
 void refit_gpu_record_init(RefitGpuRecord *record, RefitGpuPhase phase);
 /* The first 16 of a plan's hexadecimal digits. */
 guint64 refit_gpu_digest_head(const char *digest);
+/* Of steps and communicators of all ranks. Cost: steps. */
+guint64 refit_gpu_schedule_hash(const RefitSchedule *schedule);
 /*
  * Says `mine`, which is failed when `failure` is not NULL (takes ownership), and hears all others.
  * TRUE, with their records in *all_out (free with g_free; may be NULL), when none is absent or has
@@ -187,9 +191,7 @@ char *refit_gpu_list_ranks(const guint *ranks, guint n);
 /* Makes the communicator of all ranks; rank 0's id is in `id`. */
 gboolean refit_gpu_comms_open(RefitGpuRank *self, const ncclUniqueId *id, GError **error)
     G_GNUC_WARN_UNUSED_RESULT;
-/* Fills n_comms and comm_of of what is prepared for a program. */
-void refit_gpu_comms_assign(RefitGpuWork *work);
-/* Whether communicators that the prepared work wants are yet to be made. */
+/* Whether communicators that the prepared schedule wants are yet to be made. */
 gboolean refit_gpu_comms_missing(const RefitGpuRank *self);
 /* Makes them; a call of all ranks. */
 gboolean refit_gpu_comms_extend(RefitGpuRank *self, GError **error) G_GNUC_WARN_UNUSED_RESULT;
@@ -209,8 +211,7 @@ gboolean refit_gpu_comms_group(RefitGpuRank *self, const RefitGpuTurn *turn, GEr
 
 /* ---- refit-gpu-prepare.c ---- */
 
-RefitGpuWork *refit_gpu_work_new(RefitGpuRank *self, const RefitProgram *program,
-                                 const RefitGpuParameters *parameters, GError **error)
+RefitGpuWork *refit_gpu_work_new(RefitGpuRank *self, const RefitExecutorWork *what, GError **error)
     G_GNUC_WARN_UNUSED_RESULT;
 void refit_gpu_work_free(RefitGpuWork *work);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(RefitGpuWork, refit_gpu_work_free)
@@ -219,7 +220,7 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC(RefitGpuWork, refit_gpu_work_free)
 
 /* Where memory is on this rank. */
 typedef struct {
-    const RefitGpuParameters *parameters;
+    const guint64 *source, *destination; /* of parameters */
     guint64 staging;
     guint64 message; /* of the exchange in work */
 } RefitGpuPlaces;
@@ -247,6 +248,25 @@ gboolean refit_gpu_box_add(const RefitGpuBox *box, RefitStridedTable *table, gbo
                            gboolean packs, guint64 packed_base, GError **error)
     G_GNUC_WARN_UNUSED_RESULT;
 
+/* ---- refit-gpu-flow.c ---- */
+
+/* CUDA streams and events of a flow whose turns are counted. */
+gboolean refit_gpu_flow_open(RefitGpuFlow *flow, const RefitGpuRank *self, gboolean packs,
+                             gboolean moves, gboolean unpacks, GError **error)
+    G_GNUC_WARN_UNUSED_RESULT;
+void refit_gpu_flow_close(RefitGpuFlow *flow);
+/* The event of a turn in flight or about to be; NULL where it has none. */
+cudaEvent_t refit_gpu_turn_event(const RefitGpuWork *work, const RefitGpuTurn *turn,
+                                 RefitGpuEvent event);
+/* Whether a turn that was submitted is known to be done, so that others may have its events. */
+gboolean refit_gpu_turn_is_done(const RefitGpuWork *work, const RefitGpuTurn *turn);
+/* Asks all flows which of their turns are done. */
+gboolean refit_gpu_flows_advance(RefitGpuWork *work, GError **error) G_GNUC_WARN_UNUSED_RESULT;
+/* Keeps the times of a turn that is done and whose events no other has yet; nothing when untimed.
+ */
+gboolean refit_gpu_turn_read(const RefitGpuRank *self, RefitGpuTurn *turn, GError **error)
+    G_GNUC_WARN_UNUSED_RESULT;
+
 /* ---- refit-gpu-run.c ---- */
 
 gboolean refit_gpu_start(RefitGpuRank *self, void *stream, GError **error);
@@ -255,7 +275,7 @@ gboolean refit_gpu_wait(RefitGpuRank *self, RefitEventFunc func, gpointer user_d
 
 /* ---- refit-gpu-result.c ---- */
 
-/* Reads the events of a run that has ended. */
+/* What a run took whose turns are all done. */
 gboolean refit_gpu_measure(RefitGpuRank *self, RefitEventFunc func, gpointer user_data,
                            GError **error) G_GNUC_WARN_UNUSED_RESULT;
 

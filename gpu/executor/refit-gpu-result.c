@@ -1,6 +1,8 @@
 /*
- * What a run took, read from CUDA events when all of them are done: times per stage and activity,
- * and the stream of events that traces and reports read. Cost: two readings per part of a turn.
+ * What a run took, from the times of its turns: per stage and kind of event, and the stream of
+ * events that traces and reports read. What a turn sends and what it receives begin and end with
+ * its group, as NCCL says nothing of single messages. Cost: turns and messages; sorting, when
+ * somebody wants the events.
  */
 
 #include "gpu/executor/refit-gpu-private.h"
@@ -11,97 +13,108 @@ typedef struct {
     double first_s, last_s;
 } Reading;
 
-static gboolean seconds_at(const Reading *reading, cudaEvent_t event, double *s_out,
-                           GError **error) {
-    float ms = 0;
-
-    if (!REFIT_GPU_CUDA(cudaEventElapsedTime(&ms, reading->self->work->origin, event), error))
-        return FALSE;
-    *s_out = (double)ms / 1000;
-    return TRUE;
-}
-
-/* Enters what happened between two events of a turn. */
-static gboolean read_span(Reading *reading, const RefitGpuTurn *turn, RefitGpuEvent begin,
-                          RefitGpuEvent end, RefitActivity activity, guint64 bytes,
-                          RefitEvent *event_out, GError **error) {
+/* Enters what happened between two events of a turn; `peer` is that of an event to be added. */
+static RefitEvent read_span(Reading *reading, const RefitGpuTurn *turn, RefitGpuEvent begin,
+                            RefitGpuEvent end) {
     const RefitGpuWork *work = reading->self->work;
-    RefitGpuStage *stage = &work->stages[work->program->steps[turn->step].stage];
-    double start_s, end_s;
+    const RefitProgramStep *step = &work->program->steps[turn->step];
+    RefitEvent event = {.begin_s = (double)turn->ms[begin] / 1000,
+                        .end_s = (double)turn->ms[end] / 1000,
+                        .rank = reading->self->rank,
+                        .peer = reading->self->rank,
+                        .stage = step->stage,
+                        .stream = step->stream,
+                        .number = turn->number,
+                        .chunk = turn->chunk};
 
-    if (!seconds_at(reading, turn->events[begin], &start_s, error) ||
-        !seconds_at(reading, turn->events[end], &end_s, error))
-        return FALSE;
-    stage->start_s = MIN(stage->start_s, start_s);
-    stage->end_s = MAX(stage->end_s, end_s);
-    stage->busy_s[activity] += end_s - start_s;
-    stage->bytes[activity] += bytes;
-    reading->first_s = MIN(reading->first_s, start_s);
-    reading->last_s = MAX(reading->last_s, end_s);
-    *event_out = (RefitEvent){.start_s = start_s,
-                              .end_s = end_s,
-                              .step = turn->number,
-                              .rank = reading->self->rank,
-                              .peer = reading->self->rank,
-                              .activity = activity,
-                              .bytes = bytes};
-    return TRUE;
+    reading->first_s = MIN(reading->first_s, event.begin_s);
+    reading->last_s = MAX(reading->last_s, event.end_s);
+    return event;
 }
 
-static void add_event(Reading *reading, const RefitEvent *event) {
+static void enter_stage(const Reading *reading, const RefitEvent *event) {
+    RefitGpuStage *stage = &reading->self->work->stages[event->stage];
+
+    stage->start_s = MIN(stage->start_s, event->begin_s);
+    stage->end_s = MAX(stage->end_s, event->end_s);
+    stage->busy_s[event->kind] += event->end_s - event->begin_s;
+    stage->bytes[event->kind] += event->bytes;
+}
+
+static void add_event(const Reading *reading, const RefitEvent *event) {
     if (reading->events != NULL)
         g_array_append_vals(reading->events, event, 1);
 }
 
-static gboolean read_kernel(Reading *reading, const RefitGpuTurn *turn, RefitGpuEvent begin,
-                            RefitGpuEvent end, RefitActivity activity, guint64 bytes,
-                            GError **error) {
+static void read_launch(Reading *reading, const RefitGpuTurn *turn, RefitGpuEvent begin,
+                        RefitGpuEvent end, RefitEventKind kind, guint64 bytes) {
     RefitEvent event;
 
-    if (turn->events[begin] == NULL)
-        return TRUE;
-    if (!read_span(reading, turn, begin, end, activity, bytes, &event, error))
-        return FALSE;
+    if (bytes == 0)
+        return;
+    event = read_span(reading, turn, begin, end);
+    event.kind = kind;
+    event.bytes = bytes;
+    enter_stage(reading, &event);
     add_event(reading, &event);
-    return TRUE;
 }
 
-static gboolean read_messages(Reading *reading, const RefitGpuTurn *turn, RefitLink link,
-                              GError **error) {
-    RefitActivity activity =
-        link == REFIT_LINK_NVLINK ? REFIT_ACTIVITY_NVLINK : REFIT_ACTIVITY_NETWORK;
-    const RefitGpuWork *work = reading->self->work;
-    const RefitGpuMessage *messages =
-        &g_array_index(work->messages, RefitGpuMessage, turn->first_message);
-    guint64 bytes = 0;
-    RefitEvent event;
+/* What the turn sends, or receives. */
+static void read_direction(const Reading *reading, const RefitGpuTurn *turn, const RefitEvent *span,
+                           RefitEventKind kind) {
+    RefitEvent event = *span, all = *span;
 
-    if (turn->events[REFIT_GPU_MOVE_BEGIN] == NULL)
-        return TRUE;
-    for (guint i = 0; i < turn->n_messages; i++)
-        bytes += messages[i].bytes;
-    if (!read_span(reading, turn, REFIT_GPU_MOVE_BEGIN, REFIT_GPU_MOVE_END, activity, bytes, &event,
-                   error))
-        return FALSE;
+    event.kind = all.kind = kind;
     for (guint i = 0; i < turn->n_messages; i++) {
-        event.rank = messages[i].peer;
-        event.bytes = messages[i].bytes;
-        if (!messages[i].sends)
-            add_event(reading, &event);
+        const RefitGpuMessage *message =
+            &g_array_index(reading->self->work->messages, RefitGpuMessage, turn->first_message + i);
+
+        if (message->sends != (kind == REFIT_EVENT_SEND))
+            continue;
+        event.peer = message->peer;
+        event.bytes = message->bytes;
+        all.bytes += message->bytes;
+        add_event(reading, &event);
+    }
+    if (all.bytes > 0)
+        enter_stage(reading, &all);
+}
+
+static void read_messages(Reading *reading, const RefitGpuTurn *turn) {
+    if (turn->n_messages == 0)
+        return;
+    const RefitEvent span = read_span(reading, turn, REFIT_GPU_MOVE_BEGIN, REFIT_GPU_MOVE_END);
+
+    read_direction(reading, turn, &span, REFIT_EVENT_SEND);
+    read_direction(reading, turn, &span, REFIT_EVENT_RECEIVE);
+}
+
+static void read_turn(Reading *reading, const RefitGpuTurn *turn) {
+    const RefitProgramStep *step = &reading->self->work->program->steps[turn->step];
+    RefitEventKind after = step->install                    ? REFIT_EVENT_INSTALL
+                           : step->link == REFIT_LINK_LOCAL ? REFIT_EVENT_COPY
+                                                            : REFIT_EVENT_UNPACK;
+
+    read_launch(reading, turn, REFIT_GPU_PACK_BEGIN, REFIT_GPU_PACK_END, REFIT_EVENT_PACK,
+                turn->before.bytes);
+    if (step->link != REFIT_LINK_LOCAL)
+        read_messages(reading, turn);
+    read_launch(reading, turn, REFIT_GPU_UNPACK_BEGIN, REFIT_GPU_DONE, after, turn->after.bytes);
+}
+
+/* The turns whose events no later one has taken. */
+static gboolean read_last_turns(const RefitGpuRank *self, GError **error) {
+    const RefitGpuWork *work = self->work;
+
+    for (guint f = 0; f < work->n_flows; f++) {
+        const RefitGpuFlow *flow = &work->flows[f];
+
+        for (guint i = flow->n_turns - flow->window; i < flow->n_turns; i++)
+            if (!refit_gpu_turn_read(self, &work->turns[work->by_place[flow->first_turn + i]],
+                                     error))
+                return FALSE;
     }
     return TRUE;
-}
-
-static gboolean read_turn(Reading *reading, const RefitGpuTurn *turn, GError **error) {
-    const RefitProgramStep *step = &reading->self->work->program->steps[turn->step];
-    RefitActivity after = step->link == REFIT_LINK_LOCAL && !step->install ? REFIT_ACTIVITY_LOCAL
-                                                                           : REFIT_ACTIVITY_UNPACK;
-
-    return read_kernel(reading, turn, REFIT_GPU_PACK_BEGIN, REFIT_GPU_PACK_END, REFIT_ACTIVITY_PACK,
-                       turn->before.bytes, error) &&
-           (step->link == REFIT_LINK_LOCAL || read_messages(reading, turn, step->link, error)) &&
-           read_kernel(reading, turn, REFIT_GPU_UNPACK_BEGIN, REFIT_GPU_DONE, after,
-                       turn->after.bytes, error);
 }
 
 gboolean refit_gpu_measure(RefitGpuRank *self, RefitEventFunc func, gpointer user_data,
@@ -115,9 +128,10 @@ gboolean refit_gpu_measure(RefitGpuRank *self, RefitEventFunc func, gpointer use
     self->result.stages = work->stages;
     for (guint s = 0; s < self->result.n_stages; s++)
         work->stages[s] = (RefitGpuStage){.start_s = G_MAXDOUBLE};
+    if (!read_last_turns(self, error))
+        return FALSE;
     for (guint t = 0; !self->untimed && t < work->n_turns; t++)
-        if (!read_turn(&reading, &work->turns[t], error))
-            return FALSE;
+        read_turn(&reading, &work->turns[t]);
     for (guint s = 0; s < self->result.n_stages; s++)
         if (work->stages[s].end_s < work->stages[s].start_s)
             work->stages[s].start_s = work->stages[s].end_s = 0;

@@ -1,16 +1,16 @@
 /*
- * A run: turns are submitted in their order, each to the streams of its flow,
+ * A run: turns are submitted in the schedule's order, each to the streams of its flow,
  *
  *   pack stream     waits, pack kernel            -> packed
  *   move stream     packed (or waits), NCCL group -> moved
  *   unpack stream   moved, unpack kernel          -> done
  *
  * so that the packing of a turn, the messages of the one before and the unpacking of the one before
- * that go on side by side, and memory is reused only where the program's waits allow it. As turns
+ * that go on side by side, and memory is reused only where the schedule's waits allow it. As turns
  * are submitted in the order of their numbers and chunks on every rank, and wait for earlier ones
- * only, no group can wait for one that its peer submits later. The host stays at most IN_FLIGHT
- * turns ahead, so that it never waits inside a full queue of the driver. Cost: a few calls per
- * turn.
+ * only, no group can wait for one that its peer submits later. The host stays no further ahead on a
+ * stream than the schedule says, so that it never waits inside a full queue of the driver; while it
+ * waits for one stream it follows all. Cost: a few calls per turn.
  */
 
 #include "gpu/executor/refit-gpu-private.h"
@@ -19,12 +19,16 @@
 
 #include <string.h>
 
-enum { IN_FLIGHT = 64 };
-
 /* ---- submission ---- */
 
 static gboolean record(cudaEvent_t event, cudaStream_t stream, GError **error) {
     return event == NULL || REFIT_GPU_CUDA(cudaEventRecord(event, stream), error);
+}
+
+/* As it happens in this turn, when it has such an event. */
+static gboolean note(const RefitGpuRank *self, const RefitGpuTurn *turn, RefitGpuEvent event,
+                     cudaStream_t stream, GError **error) {
+    return record(refit_gpu_turn_event(self->work, turn, event), stream, error);
 }
 
 static gboolean wait_for(cudaStream_t stream, cudaEvent_t event, GError **error) {
@@ -34,8 +38,11 @@ static gboolean wait_for(cudaStream_t stream, cudaEvent_t event, GError **error)
 static gboolean wait_for_turns(const RefitGpuWork *work, const RefitGpuTurn *turn,
                                cudaStream_t stream, GError **error) {
     for (guint w = turn->first_wait; w < turn->first_wait + turn->n_waits; w++) {
-        guint on = g_array_index(work->waits, guint, w);
-        if (!wait_for(stream, work->turns[on].events[REFIT_GPU_DONE], error))
+        const RefitGpuTurn *on = &work->turns[g_array_index(work->waits, guint, w)];
+
+        /* The events of one that is done may be another's by now. */
+        if (!refit_gpu_turn_is_done(work, on) &&
+            !wait_for(stream, refit_gpu_turn_event(work, on, REFIT_GPU_DONE), error))
             return FALSE;
     }
     return TRUE;
@@ -72,9 +79,9 @@ static gboolean pack(RefitGpuRank *self, const RefitGpuTurn *turn, GError **erro
     if (turn->before.bytes == 0)
         return TRUE;
     return wait_for_turns(self->work, turn, flow->pack, error) &&
-           record(turn->events[REFIT_GPU_PACK_BEGIN], flow->pack, error) &&
+           note(self, turn, REFIT_GPU_PACK_BEGIN, flow->pack, error) &&
            launch(self, &turn->before, TRUE, flow->pack, error) &&
-           record(turn->events[REFIT_GPU_PACK_END], flow->pack, error) &&
+           note(self, turn, REFIT_GPU_PACK_END, flow->pack, error) &&
            follow(flow->move, flow->pack, flow->packed, error);
 }
 
@@ -99,18 +106,18 @@ static gboolean move(RefitGpuRank *self, const RefitGpuTurn *turn, GError **erro
     if (self->work->program->steps[turn->step].link == REFIT_LINK_LOCAL || turn->n_messages == 0)
         return TRUE;
     self->result.n_groups++;
-    return record(turn->events[REFIT_GPU_MOVE_BEGIN], flow->move, error) &&
+    return note(self, turn, REFIT_GPU_MOVE_BEGIN, flow->move, error) &&
            refit_gpu_comms_group(self, turn, error) &&
-           record(turn->events[REFIT_GPU_MOVE_END], flow->move, error);
+           note(self, turn, REFIT_GPU_MOVE_END, flow->move, error);
 }
 
 static gboolean unpack(RefitGpuRank *self, const RefitGpuTurn *turn, GError **error) {
     const RefitGpuFlow *flow = &self->work->flows[turn->flow];
 
     return follow(flow->unpack, flow->move, flow->moved, error) &&
-           record(turn->events[REFIT_GPU_UNPACK_BEGIN], flow->unpack, error) &&
+           note(self, turn, REFIT_GPU_UNPACK_BEGIN, flow->unpack, error) &&
            (turn->after.bytes == 0 || launch(self, &turn->after, FALSE, flow->unpack, error)) &&
-           record(turn->events[REFIT_GPU_DONE], flow->unpack, error);
+           note(self, turn, REFIT_GPU_DONE, flow->unpack, error);
 }
 
 /* From here on parameters are neither of the old version nor of the new one. */
@@ -123,47 +130,56 @@ static void begin_writing(RefitGpuRank *self) {
     g_mutex_unlock(&self->lock);
 }
 
-/* Advances over the turns that are done. */
-static gboolean advance(RefitGpuRank *self, GError **error) {
-    while (self->n_done < self->n_issued) {
-        cudaError_t state = cudaEventQuery(self->work->turns[self->n_done].events[REFIT_GPU_DONE]);
+/* Most turns that are in flight on the flow; NULL: on one of all. */
+static guint count_in_flight(const RefitGpuWork *work, const RefitGpuFlow *flow) {
+    guint most = 0;
 
-        if (state == cudaErrorNotReady) {
-            cudaGetLastError(); /* or the next launch would be taken for a failure */
-            return TRUE;
-        }
-        if (!refit_gpu_cuda(state, "cudaEventQuery", error))
+    for (guint f = 0; f < work->n_flows; f++)
+        if (flow == NULL || flow == &work->flows[f])
+            most = MAX(most, work->flows[f].n_issued - work->flows[f].n_done);
+    return most;
+}
+
+/* Until no more than `left` turns are in flight on the flow; NULL: on each. */
+static gboolean drain(RefitGpuRank *self, const RefitGpuFlow *flow, guint left, GError **error) {
+    guint n_polls = 0;
+
+    while (count_in_flight(self->work, flow) > left) {
+        if (!refit_gpu_flows_advance(self->work, error))
             return FALSE;
-        self->n_done++;
+        if (count_in_flight(self->work, flow) > left &&
+            !refit_gpu_comms_poll(self, &n_polls, "waiting for a step", error))
+            return FALSE;
     }
     return TRUE;
 }
 
-/* Until no more than `left` turns are in flight. */
-static gboolean drain(RefitGpuRank *self, guint left, GError **error) {
-    guint n_polls = 0;
+/* Makes room for one more turn on the flow, and takes the times of the one whose events it gets. */
+static gboolean make_room(RefitGpuRank *self, const RefitGpuFlow *flow, GError **error) {
+    const RefitGpuWork *work = self->work;
 
-    for (;;) {
-        if (!advance(self, error))
-            return FALSE;
-        if (self->n_issued - self->n_done <= left)
-            return TRUE;
-        if (!refit_gpu_comms_poll(self, &n_polls, "waiting for a step", error))
-            return FALSE;
-    }
+    return drain(self, flow, REFIT_SCHEDULE_IN_FLIGHT - 1, error) &&
+           (flow->n_issued < flow->window ||
+            refit_gpu_turn_read(
+                self,
+                &work->turns[work->by_place[flow->first_turn + flow->n_issued - flow->window]],
+                error));
 }
 
 static gboolean issue(RefitGpuRank *self, GError **error) {
     const RefitGpuTurn *turn = &self->work->turns[self->n_issued];
-    const RefitGpuFlow *flow = &self->work->flows[turn->flow];
+    RefitGpuFlow *flow = &self->work->flows[turn->flow];
 
-    if (!drain(self, IN_FLIGHT - 1, error))
+    if (!make_room(self, flow, error))
         return FALSE;
     if (turn->writes)
         begin_writing(self);
     self->n_issued++;
-    return (turn->before.bytes > 0 || wait_for_turns(self->work, turn, flow->move, error)) &&
-           pack(self, turn, error) && move(self, turn, error) && unpack(self, turn, error);
+    if (!((turn->before.bytes > 0 || wait_for_turns(self->work, turn, flow->move, error)) &&
+          pack(self, turn, error) && move(self, turn, error) && unpack(self, turn, error)))
+        return FALSE;
+    flow->n_issued++; /* now that its last event is its own */
+    return TRUE;
 }
 
 /* All streams begin after the origin, which is after what the caller's stream holds. */
@@ -207,10 +223,12 @@ static void describe_wait(const RefitGpuRank *self, RefitGpuRecord *record_out) 
     const RefitGpuWork *work = self->work;
 
     record_out->stuck = 1;
-    for (guint t = self->n_done; t < self->n_issued && record_out->n_peers == 0; t++) {
+    for (guint t = 0; t < self->n_issued && record_out->n_peers == 0; t++) {
         const RefitGpuTurn *turn = &work->turns[t];
         gboolean moves = work->program->steps[turn->step].link != REFIT_LINK_LOCAL;
 
+        if (refit_gpu_turn_is_done(work, turn))
+            continue;
         record_out->step = turn->number;
         for (guint i = 0; moves && i < turn->n_messages; i++) {
             const RefitGpuMessage *message =
@@ -228,7 +246,9 @@ static void describe_wait(const RefitGpuRank *self, RefitGpuRecord *record_out) 
     }
 }
 
-static gboolean has_passed(cudaEvent_t event) {
+static gboolean has_passed(const RefitGpuWork *work, const RefitGpuTurn *turn,
+                           RefitGpuEvent which) {
+    cudaEvent_t event = refit_gpu_turn_event(work, turn, which);
     gboolean passed = event != NULL && cudaEventQuery(event) == cudaSuccess;
 
     cudaGetLastError();
@@ -237,16 +257,20 @@ static gboolean has_passed(cudaEvent_t event) {
 
 /* A kernel that this rank's device is in waits for no other rank. Replaces the error by it. */
 static gboolean blame_kernel(RefitGpuRank *self, GError **failure) {
-    for (guint t = self->n_done; t < self->n_issued; t++) {
-        const RefitGpuTurn *turn = &self->work->turns[t];
-        const RefitProgramStep *step = &self->work->program->steps[turn->step];
+    const RefitGpuWork *work = self->work;
+
+    for (guint t = 0; t < self->n_issued; t++) {
+        const RefitGpuTurn *turn = &work->turns[t];
+        const RefitProgramStep *step = &work->program->steps[turn->step];
         const char *what = NULL;
 
-        if (has_passed(turn->events[REFIT_GPU_PACK_BEGIN]) &&
-            !has_passed(turn->events[REFIT_GPU_PACK_END]))
+        if (refit_gpu_turn_is_done(work, turn))
+            continue;
+        if (has_passed(work, turn, REFIT_GPU_PACK_BEGIN) &&
+            !has_passed(work, turn, REFIT_GPU_PACK_END))
             what = "packing";
-        else if (has_passed(turn->events[REFIT_GPU_UNPACK_BEGIN]) &&
-                 !has_passed(turn->events[REFIT_GPU_DONE]))
+        else if (has_passed(work, turn, REFIT_GPU_UNPACK_BEGIN) &&
+                 !has_passed(work, turn, REFIT_GPU_DONE))
             what = step->install                    ? "installing"
                    : step->link == REFIT_LINK_LOCAL ? "copying"
                                                     : "unpacking";
@@ -283,15 +307,22 @@ static void stop(RefitGpuRank *self) {
     }
 }
 
+/* Whom this rank waits for, or the kernel of its own that it waits for. */
+static void explain_wait(RefitGpuRank *self, RefitGpuRecord *mine, GError **failure) {
+    if (!refit_gpu_flows_advance(self->work, NULL)) /* the host may have looked long ago */
+        cudaGetLastError();
+    if (!(refit_gpu_is_late(self) && blame_kernel(self, failure)))
+        describe_wait(self, mine);
+}
+
 /* Ends a run on all ranks. Takes ownership of `failure`. */
 static gboolean conclude(RefitGpuRank *self, GError *failure, GError **error) {
     RefitGpuRecord mine;
 
     self->running = FALSE;
     refit_gpu_record_init(&mine, REFIT_GPU_PHASE_WAIT);
-    if (failure != NULL && self->waiting &&
-        !(refit_gpu_is_late(self) && blame_kernel(self, &failure)))
-        describe_wait(self, &mine);
+    if (failure != NULL && self->waiting)
+        explain_wait(self, &mine, &failure);
     /* The others first: an abort may take its time. */
     if (!refit_gpu_agree(self, &mine, failure, NULL, error)) {
         stop(self);
@@ -327,7 +358,9 @@ gboolean refit_gpu_start(RefitGpuRank *self, void *stream, GError **error) {
         return FALSE;
     self->deadline_us = g_get_monotonic_time() + (gint64)(self->timeout_s * G_USEC_PER_SEC);
     self->started_us = g_get_monotonic_time();
-    self->n_issued = self->n_done = 0;
+    self->n_issued = 0;
+    for (guint f = 0; f < self->work->n_flows; f++)
+        self->work->flows[f].n_issued = self->work->flows[f].n_done = 0;
     memset(&self->result, 0, sizeof self->result);
     g_mutex_lock(&self->lock);
     refit_version_begin(self->version);
@@ -345,7 +378,7 @@ gboolean refit_gpu_wait(RefitGpuRank *self, RefitEventFunc func, gpointer user_d
                     self->rank);
         return FALSE;
     }
-    if (!refit_gpu_enter(self, &failure) || !drain(self, 0, &failure) ||
+    if (!refit_gpu_enter(self, &failure) || !drain(self, NULL, 0, &failure) ||
         !refit_gpu_measure(self, func, user_data, &failure))
         g_assert(failure != NULL);
     if (!conclude(self, failure, error))

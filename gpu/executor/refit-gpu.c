@@ -1,9 +1,9 @@
 /*
  * The table of the plugin: is there a GPU, opening and closing a rank, preparing a program. Opening
  * finds each rank's place in its NVLink domain; preparing compares what must be the same on all
- * ranks, the plan by its digest and the sizes of messages by sums of hashes over both of their
- * ends, before the first byte moves. Cost: two gathers, the communicators, and what
- * refit-gpu-prepare.c says.
+ * ranks, the plan by its digest, the schedule by a hash and the sizes of messages by sums of hashes
+ * over both of their ends, before the first byte moves. Cost: two gathers, the communicators, and
+ * what refit-gpu-prepare.c says.
  */
 
 #include "gpu/executor/refit-gpu-private.h"
@@ -12,6 +12,7 @@
 #include <string.h>
 
 #define DEFAULT_BLOCKS 64
+#define EVENT_RESOLUTION_S 0.5e-6 /* of cudaEventElapsedTime() */
 
 gboolean refit_gpu_cuda(cudaError_t result, const char *call, GError **error) {
     const char *end = strchr(call, '(');
@@ -71,18 +72,26 @@ static gboolean fail_probe(cudaError_t result, GError **error) {
     return FALSE;
 }
 
-static gboolean probe(guint *n_devices_out, GError **error) {
-    int n = 0;
-    cudaError_t result = cudaGetDeviceCount(&n);
+static cudaError_t count_devices(int *n_out) {
+    cudaError_t result = cudaGetDeviceCount(n_out);
 
-    if (result == cudaSuccess && n == 0)
-        result = cudaErrorNoDevice;
+    return result == cudaSuccess && *n_out == 0 ? cudaErrorNoDevice : result;
+}
+
+static gboolean probe(GError **error) {
+    int n = 0;
+    cudaError_t result = count_devices(&n);
+
     if (result != cudaSuccess)
         return fail_probe(result, error);
     g_setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", FALSE);
-    if (n_devices_out != NULL)
-        *n_devices_out = (guint)n;
     return TRUE;
+}
+
+static guint n_devices(void) {
+    int n = 0;
+
+    return count_devices(&n) == cudaSuccess ? (guint)n : 0;
 }
 
 /* ---- open and close ---- */
@@ -90,6 +99,11 @@ static gboolean probe(guint *n_devices_out, GError **error) {
 static gboolean check_config(const RefitGpuConfig *config, GError **error) {
     const char *wrong = NULL;
 
+    if (config == NULL) {
+        g_set_error_literal(error, REFIT_ERROR, REFIT_ERROR_INVALID,
+                            "which rank this is has not been stated");
+        return FALSE;
+    }
     if (config->n_ranks == 0 || config->n_ranks > INT_MAX || config->rank >= config->n_ranks)
         wrong = "a rank must be below the number of ranks";
     else if (config->domains == NULL || config->peers.gather == NULL)
@@ -184,7 +198,9 @@ static gboolean join(RefitGpuRank *self, GError **error) {
     return agree_on_comms(self, REFIT_GPU_PHASE_OPEN, failure, error);
 }
 
-static void close_rank(RefitGpuRank *self) {
+static void close_rank(gpointer rank) {
+    RefitGpuRank *self = rank;
+
     if (self == NULL)
         return;
     if (self->n_comms[REFIT_LINK_NETWORK] > 0 || self->work != NULL)
@@ -204,7 +220,8 @@ static void close_rank(RefitGpuRank *self) {
     g_free(self);
 }
 
-static RefitGpuRank *open_rank(const RefitGpuConfig *config, GError **error) {
+static gpointer open_rank(const RefitExecutorConfig *executor, GError **error) {
+    const RefitGpuConfig *config = executor->rank;
     RefitGpuRank *self;
 
     if (!check_config(config, error))
@@ -230,8 +247,15 @@ static RefitGpuRank *open_rank(const RefitGpuConfig *config, GError **error) {
 
 /* ---- prepare ---- */
 
-static gboolean check_program(const RefitGpuRank *self, const RefitProgram *program,
+static gboolean check_program(const RefitGpuRank *self, const RefitExecutorWork *what,
                               GError **error) {
+    const RefitProgram *program = what->program;
+
+    if (program == NULL || program->schedule != what->schedule) {
+        g_set_error(error, REFIT_ERROR, REFIT_ERROR_INVALID, "rank %u got %s", self->rank,
+                    program == NULL ? "no program" : "the program of another schedule");
+        return FALSE;
+    }
     for (guint s = 0; s < program->n_steps; s++) {
         const RefitProgramStep *step = &program->steps[s];
         for (guint e = step->first_exchange; e < step->first_exchange + step->n_exchanges; e++) {
@@ -254,19 +278,17 @@ static gboolean check_program(const RefitGpuRank *self, const RefitProgram *prog
     return TRUE;
 }
 
-static gboolean make_ready(RefitGpuRank *self, const RefitProgram *program,
-                           const RefitGpuParameters *parameters, GError **error) {
+static gboolean make_ready(RefitGpuRank *self, const RefitExecutorWork *what, GError **error) {
     guint64 landings = 0;
 
     if (!refit_gpu_enter(self, error))
         return FALSE;
     g_clear_pointer(&self->work, refit_gpu_work_free);
-    if (!check_program(self, program, error))
+    if (!check_program(self, what, error))
         return FALSE;
-    self->work = refit_gpu_work_new(self, program, parameters, error);
+    self->work = refit_gpu_work_new(self, what, error);
     if (self->work == NULL)
         return FALSE;
-    refit_gpu_comms_assign(self->work);
     for (guint t = 0; t < self->work->n_turns; t++)
         if (self->work->turns[t].writes)
             landings = 2; /* the first write and the agreement of all ranks */
@@ -288,6 +310,13 @@ static gboolean compare_plans(const RefitGpuRank *self, const RefitGpuRecord *al
                         "x and %016" G_GINT64_MODIFIER "x; plan the same case with the same "
                         "version of refit everywhere",
                         r, all[0].same, all[r].same);
+            return FALSE;
+        }
+        if (all[r].schedule != all[0].schedule) {
+            g_set_error(error, REFIT_ERROR, REFIT_ERROR_COVERAGE,
+                        "ranks 0 and %u have different schedules of the same plan; use the same "
+                        "version of refit everywhere",
+                        r);
             return FALSE;
         }
         sent += all[r].sent;
@@ -315,8 +344,8 @@ static gboolean make_comms(RefitGpuRank *self, GError **error) {
     return agree_on_comms(self, REFIT_GPU_PHASE_PREPARE, failure, error);
 }
 
-static gboolean prepare(RefitGpuRank *self, const RefitProgram *program,
-                        const RefitGpuParameters *parameters, GError **error) {
+static gboolean prepare(gpointer rank, const RefitExecutorWork *what, GError **error) {
+    RefitGpuRank *self = rank;
     g_autofree RefitGpuRecord *all = NULL;
     GError *failure = NULL;
     RefitGpuRecord mine;
@@ -329,8 +358,9 @@ static gboolean prepare(RefitGpuRank *self, const RefitProgram *program,
     if (!refit_gpu_begin(self, error))
         return FALSE;
     refit_gpu_record_init(&mine, REFIT_GPU_PHASE_PREPARE);
-    if (make_ready(self, program, parameters, &failure)) {
-        mine.same = refit_gpu_digest_head(program->plan->digest);
+    if (make_ready(self, what, &failure)) {
+        mine.same = refit_gpu_digest_head(what->program->plan->digest);
+        mine.schedule = refit_gpu_schedule_hash(what->schedule);
         mine.sent = self->work->sent;
         mine.received = self->work->received;
     }
@@ -343,10 +373,18 @@ static gboolean prepare(RefitGpuRank *self, const RefitProgram *program,
 
 /* ---- run ---- */
 
-static gboolean run(RefitGpuRank *self, RefitEventFunc func, gpointer user_data,
-                    RefitGpuResult *result_out, GError **error) {
-    return refit_gpu_start(self, NULL, error) &&
-           refit_gpu_wait(self, func, user_data, result_out, error);
+static gboolean run(gpointer self, RefitEventFunc func, gpointer user_data,
+                    RefitRunResult *result_out, GError **error) {
+    RefitGpuResult result;
+
+    if (!refit_gpu_start(self, NULL, error) ||
+        !refit_gpu_wait(self, func, user_data, &result, error))
+        return FALSE;
+    if (result_out != NULL)
+        *result_out = (RefitRunResult){.duration_s = result.duration_s,
+                                       .n_items = ((RefitGpuRank *)self)->work->n_turns,
+                                       .time_resolution_s = EVENT_RESOLUTION_S};
+    return TRUE;
 }
 
 static void abort_run(RefitGpuRank *self) {
@@ -402,18 +440,19 @@ static gboolean memory_download(RefitGpuRank *self, gpointer to, guint64 address
 }
 
 const RefitGpu refit_gpu = {
+    .executor = {.name = "nccl",
+                 .summary = "CUDA and NCCL",
+                 .flags = REFIT_EXECUTOR_MOVES_DATA,
+                 .probe = probe,
+                 .open = open_rank,
+                 .prepare = prepare,
+                 .run = run,
+                 .close = close_rank},
     .abi = REFIT_GPU_ABI,
-    .name = "nccl",
-    .summary = "CUDA and NCCL",
-    .flags = REFIT_EXECUTOR_MOVES_DATA | REFIT_EXECUTOR_NEEDS_GPU,
-    .probe = probe,
-    .open = open_rank,
-    .prepare = prepare,
+    .n_devices = n_devices,
     .start = refit_gpu_start,
     .wait = refit_gpu_wait,
-    .run = run,
     .abort = abort_run,
-    .close = close_rank,
     .serves = serves,
     .version = version,
     .memory_alloc = memory_alloc,

@@ -1,7 +1,8 @@
 #pragma once
 
 /*
- * The executor for CUDA and NCCL: carries out the program of one rank (refit-program.h).
+ * The executor for CUDA and NCCL: carries out one rank's part of a schedule (refit-schedule.h) turn
+ * by turn, as it is there: order, waits, turns in flight and communicators are the schedule's.
  *
  * It is a plugin: a shared object that exports one symbol, REFIT_GPU_SYMBOL, a constant RefitGpu. A
  * program that loads it with dlopen() needs neither CUDA nor NCCL itself, and no type of theirs
@@ -30,16 +31,15 @@
  *
  * Errors: REFIT_ERROR_NOT_SUPPORTED for machines that cannot do it, REFIT_ERROR_INVALID for
  * arguments that make no sense, REFIT_ERROR_WIRE_SIZE and REFIT_ERROR_COVERAGE when ranks have
- * different plans, REFIT_ERROR_BACKEND for all that CUDA, NCCL or another rank did.
+ * different plans or schedules, REFIT_ERROR_BACKEND for all that CUDA, NCCL or another rank did.
  */
 
 #include "model/predict/refit-executor.h"
-#include "model/schedule/refit-program.h"
 #include "model/schedule/refit-version.h"
 
 G_BEGIN_DECLS
 
-#define REFIT_GPU_ABI 2
+#define REFIT_GPU_ABI 3
 #define REFIT_GPU_SYMBOL "refit_gpu"
 
 /* How a rank reaches the others; the calls come from the thread that uses the executor. */
@@ -69,7 +69,7 @@ typedef struct {
     gpointer user_data;
 } RefitGpuPeers;
 
-typedef struct {
+struct _RefitGpuConfig {
     guint rank, n_ranks;  /* of the program and its plan, ranks without a part included */
     int device;           /* CUDA device, as this process numbers them */
     const guint *domains; /* per rank: its NVLink domain; borrowed for the call */
@@ -78,20 +78,17 @@ typedef struct {
         timeout_s; /* of each open, prepare and run; then a quarter more, or 1 s, to agree on it */
     gboolean untimed;    /* no times and no events: a run then takes fewer CUDA events */
     guint kernel_blocks; /* limit of a pack, unpack or copy kernel's grid; 0: 64 */
-} RefitGpuConfig;
+};
 
-/* Device addresses, in the order of RefitRankViews.parameters; NULL where there are none. All stay
- * borrowed until the next prepare or close. */
-typedef struct {
-    const guint64 *source, *destination;
-} RefitGpuParameters;
-
-/* What one stage of the plan took on this rank: from its first start to its last end, and the sum
- * over its operations. Times since the run began. */
+/*
+ * What one stage of the plan took on this rank: from its first begin to its last end, and per kind
+ * of event the sum over its turns. All that a turn sends counts once, and takes as long as its
+ * group, and so does all that it receives. Times since the run began.
+ */
 typedef struct {
     double start_s, end_s;
-    double busy_s[REFIT_N_ACTIVITIES];
-    guint64 bytes[REFIT_N_ACTIVITIES]; /* sent and received, or packed, unpacked, copied */
+    double busy_s[REFIT_N_EVENT_KINDS];
+    guint64 bytes[REFIT_N_EVENT_KINDS]; /* of the messages, or installed */
 } RefitGpuStage;
 
 typedef struct {
@@ -107,41 +104,32 @@ typedef struct {
 typedef struct _RefitGpuRank RefitGpuRank;
 
 typedef struct {
+    /*
+     * What every executor has; `self` is a RefitGpuRank.
+     *
+     *   probe     is there a driver, recent enough, and a GPU? Also sets
+     * NCCL_LAUNCH_ORDER_IMPLICIT=1 in the environment unless it is set, which two communicators on
+     * one device need open      copies the configuration. NULL, on all ranks that come, when a rank
+     * does not come or has failed prepare   the program is of this rank, its schedule that of all
+     * ranks. Replaces what was prepared before; the version starts anew run       start(), then
+     * wait(); each event of this rank that refit-executor.h names. What an exchange moves in a turn
+     * begins and ends with the turn's group
+     */
+    RefitExecutor executor;
     guint abi; /* REFIT_GPU_ABI */
-    const char *name;
-    const char *summary;
-    RefitExecutorFlags flags;
 
-    /*
-     * Is there a driver, recent enough, and a GPU? If not, why: REFIT_ERROR_NOT_SUPPORTED, in one
-     * line. Also sets NCCL_LAUNCH_ORDER_IMPLICIT=1 in the environment unless it is set, which two
-     * communicators on one device need.
-     */
-    gboolean (*probe)(guint *n_devices_out, GError **error);
-    /* NULL, on all ranks that come, when a rank does not come or has failed. */
-    RefitGpuRank *(*open)(const RefitGpuConfig *config, GError **error);
-    /*
-     * `program` is of this rank, its plan that of all ranks; borrowed until the next prepare or
-     * close, as is all that it borrows. Replaces what was prepared before; the version starts anew.
-     */
-    gboolean (*prepare)(RefitGpuRank *self, const RefitProgram *program,
-                        const RefitGpuParameters *parameters, GError **error);
+    guint (*n_devices)(void); /* that this process can use; 0: see probe */
     /*
      * Submits the whole program. `stream` is a cudaStream_t or NULL: the program begins after what
      * has been submitted to it, and what is submitted to it after wait() begins after the program.
      * Must be followed by wait(), unless it failed.
      */
     gboolean (*start)(RefitGpuRank *self, void *stream, GError **error);
-    /* Until the run has ended on all ranks. `func` and `result_out` may be NULL. Each message
-     * appears as an event of its receiver only; packs, unpacks and copies as events of the rank. */
+    /* Until the run has ended on all ranks. `func` and `result_out` may be NULL. */
     gboolean (*wait)(RefitGpuRank *self, RefitEventFunc func, gpointer user_data,
                      RefitGpuResult *result_out, GError **error);
-    /* start(), then wait(). */
-    gboolean (*run)(RefitGpuRank *self, RefitEventFunc func, gpointer user_data,
-                    RefitGpuResult *result_out, GError **error);
     /* From any thread: a run in progress, and all later ones, fail. */
     void (*abort)(RefitGpuRank *self);
-    void (*close)(RefitGpuRank *self); /* accepts NULL */
 
     /*
      * From any thread. The version that this rank serves: `none` from the submission of the first

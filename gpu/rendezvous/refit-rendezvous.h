@@ -25,6 +25,8 @@ G_BEGIN_DECLS
 #define REFIT_RENDEZVOUS_VERSION 1U
 #define REFIT_RENDEZVOUS_MAX_WORLD 65536U
 #define REFIT_RENDEZVOUS_MAX_RECORD 65536 /* bytes that a rank contributes to an exchange */
+/* Most that world * (size + 1) may be in an exchange that gathers. */
+#define REFIT_RENDEZVOUS_MAX_EXCHANGE (64 << 20)
 #define REFIT_RENDEZVOUS_TEXT 1024
 #define REFIT_RENDEZVOUS_MIN_TOKEN 8U
 /* How long a failing rank and the hub wait for what the others say. */
@@ -70,8 +72,8 @@ gboolean refit_rendezvous_barrier(RefitRendezvous *rendezvous, const char *what,
 gboolean refit_rendezvous_broadcast(RefitRendezvous *rendezvous, const char *what, void *bytes,
                                     gsize size, GError **error) G_GNUC_WARN_UNUSED_RESULT;
 /* *all_out takes the records of all ranks, by rank, each of `size` bytes. Free with g_free. Bytes
- * through rank 0: world * world * size; REFIT_ERROR_LIMIT when world * (size + 1) is above 64 MiB.
- */
+ * through rank 0: world * world * size; REFIT_ERROR_LIMIT when world * (size + 1) is above
+ * REFIT_RENDEZVOUS_MAX_EXCHANGE. */
 gboolean refit_rendezvous_gather(RefitRendezvous *rendezvous, const char *what, const void *record,
                                  gsize size, guint8 **all_out, GError **error)
     G_GNUC_WARN_UNUSED_RESULT;

@@ -29,7 +29,7 @@ G_BEGIN_DECLS
 
 /*
  * X(SUFFIX, key, unit, meaning). A term that is off costs nothing.
- *   operation        s a rank spends per message it sends or receives, on that message's stream
+ *   operation        s its host spends per turn that a rank submits, and per message in it
  *   run              s per contiguous run that is packed or unpacked
  *   pack, unpack     bytes/s of the copy between parameter and staging memory
  *   bucket           s per bucket of a bucketed broadcast
@@ -38,7 +38,7 @@ G_BEGIN_DECLS
  *   pause            s per refit during which generation stands still around the transfer
  */
 #define REFIT_TERM_MAP(X)                                                                          \
-    X(OPERATION, "operation", REFIT_UNIT_SECONDS, "per message and rank")                          \
+    X(OPERATION, "operation", REFIT_UNIT_SECONDS, "per turn and per message in it")                \
     X(RUN, "run", REFIT_UNIT_SECONDS, "per contiguous run packed or unpacked")                     \
     X(PACK, "pack", REFIT_UNIT_BYTES_PER_S, "copy from parameters into staging memory")            \
     X(UNPACK, "unpack", REFIT_UNIT_BYTES_PER_S, "copy from staging memory into parameters")        \

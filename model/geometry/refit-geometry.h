@@ -94,6 +94,12 @@ RefitRegion refit_region_copy(const RefitRegion *region);
 void refit_region_clear(RefitRegion *region);
 /* Elements. Regions lie inside tensors whose size was checked, so this cannot overflow. */
 guint64 refit_region_volume(const RefitRegion *region);
+/*
+ * Contiguous runs of `region` inside the local buffer of a rank that holds `local`, which contains
+ * it. Merging across rows is not counted: a run that ends one row and one that begins the next are
+ * two.
+ */
+guint64 refit_local_runs(const RefitRegion *region, const RefitRegion *local);
 gboolean refit_region_is_empty(const RefitRegion *region);
 /* Equality and order of the index sets; local places are ignored. */
 gboolean refit_region_equal(const RefitRegion *a, const RefitRegion *b);

@@ -208,3 +208,41 @@ char *refit_region_to_string(const RefitRegion *region) {
     g_string_append_c(text, ']');
     return g_string_free(text, FALSE);
 }
+
+/* ---- runs in a local buffer ---- */
+
+/* Indices of `list` as places of `local`, which contains them. */
+static RefitIntervalList *to_local(const RefitIntervalList *list, const RefitIntervalList *local) {
+    g_autoptr(GArray) items = g_array_new(FALSE, FALSE, sizeof(RefitInterval));
+    for (guint i = 0, j = 0; i < list->n; i++) {
+        for (guint64 lo = list->items[i].lo; lo < list->items[i].hi;) {
+            while (local->items[j].hi <= lo)
+                j++;
+            guint64 hi = MIN(list->items[i].hi, local->items[j].hi);
+            guint64 at = local->items[j].at + (lo - local->items[j].lo);
+            RefitInterval item = {at, at + (hi - lo), at};
+            g_array_append_val(items, item);
+            lo = hi;
+        }
+    }
+    RefitIntervalList *places =
+        refit_interval_list_new((const RefitInterval *)(gpointer)items->data, items->len, NULL);
+    g_assert(places != NULL); /* places of disjoint indices are disjoint */
+    return places;
+}
+
+guint64 refit_local_runs(const RefitRegion *region, const RefitRegion *local) {
+    guint64 runs = 1;
+    gboolean inside = FALSE; /* a dim further in is covered in part: each index here is a run */
+    for (guint dim = region->n_dims; dim > 0; dim--) {
+        const RefitIntervalList *list = region->dims[dim - 1];
+        if (inside) {
+            runs *= list->extent;
+        } else if (list->extent != local->dims[dim - 1]->extent) {
+            g_autoptr(RefitIntervalList) places = to_local(list, local->dims[dim - 1]);
+            runs = places->n;
+            inside = TRUE;
+        }
+    }
+    return runs;
+}

@@ -210,38 +210,48 @@ void refit_layout_add_fused(RefitLayout *layout, const RefitFused *fused) {
 
 /* ---- reading a side ---- */
 
-static gboolean read_range(RefitNode *item, guint limit, const char *what, const char *owner,
-                           guint *lo_out, guint *hi_out, GError **error) {
-    const char *text;
-    guint64 ends[2];
-
-    if (!refit_node_string(item, &text, error))
-        return FALSE;
+gboolean refit_layout_parse_range(const char *text, guint limit, const char *what,
+                                  const char *owner, guint *first_out, guint *last_out,
+                                  GError **error) {
     g_auto(GStrv) parts = g_strsplit(text, "-", 2);
     guint n = g_strv_length(parts);
+    guint64 ends[2];
+
     for (guint i = 0; i < MAX(n, 1); i++) {
         if (n == 0 || !g_ascii_string_to_unsigned(parts[i], 10, 0, G_MAXUINT64, &ends[i], NULL)) {
-            refit_node_error(item, REFIT_ERROR_INVALID, error,
-                             "\"%s\" is not a %s; write a number such as 3 or a range such as 0-7",
-                             text, what);
+            g_set_error(error, REFIT_ERROR, REFIT_ERROR_INVALID,
+                        "\"%s\" is not a %s; write a number such as 3 or a range such as 0-7", text,
+                        what);
             return FALSE;
         }
         if (ends[i] >= limit) {
-            refit_node_error(item, REFIT_ERROR_INVALID, error,
-                             "%s %" G_GUINT64_FORMAT " does not exist: %s has %u; use 0 to %u",
-                             what, ends[i], owner, limit, limit - 1);
+            g_set_error(error, REFIT_ERROR, REFIT_ERROR_INVALID,
+                        "%s %" G_GUINT64_FORMAT " does not exist: %s has %u; use 0 to %u", what,
+                        ends[i], owner, limit, limit - 1);
             return FALSE;
         }
     }
     if (n == 2 && ends[0] > ends[1]) {
-        refit_node_error(item, REFIT_ERROR_INVALID, error,
-                         "range %s runs backwards; list the numbers one by one for that order",
-                         text);
+        g_set_error(error, REFIT_ERROR, REFIT_ERROR_INVALID,
+                    "range %s runs backwards; list the numbers one by one for that order", text);
         return FALSE;
     }
-    *lo_out = (guint)ends[0];
-    *hi_out = (guint)ends[n - 1];
+    *first_out = (guint)ends[0];
+    *last_out = (guint)ends[n - 1];
     return TRUE;
+}
+
+static gboolean read_range(RefitNode *item, guint limit, const char *what, const char *owner,
+                           guint *lo_out, guint *hi_out, GError **error) {
+    g_autoptr(GError) local = NULL;
+    const char *text;
+
+    if (!refit_node_string(item, &text, error))
+        return FALSE;
+    if (refit_layout_parse_range(text, limit, what, owner, lo_out, hi_out, &local))
+        return TRUE;
+    refit_node_error(item, (RefitError)local->code, error, "%s", local->message);
+    return FALSE;
 }
 
 GArray *refit_layout_read_ranks(RefitNode *node, guint limit, const char *what, const char *owner,

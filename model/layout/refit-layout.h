@@ -122,6 +122,10 @@ const GArray *refit_layout_expert_slots(const RefitLayout *layout, guint rank);
  */
 GArray *refit_layout_read_ranks(RefitNode *node, guint limit, const char *what, const char *owner,
                                 GError **error) G_GNUC_WARN_UNUSED_RESULT;
+/* One of these texts: "3" or "0-7". */
+gboolean refit_layout_parse_range(const char *text, guint limit, const char *what,
+                                  const char *owner, guint *first_out, guint *last_out,
+                                  GError **error) G_GNUC_WARN_UNUSED_RESULT;
 
 /* ---- for generators ---- */
 RefitLayout *refit_layout_new(const char *side, const char *framework, RefitModel *model,

@@ -40,6 +40,10 @@ typedef struct {
     GHashTable *taken;  /* names of parameters */
 } RefitViewBuilder;
 
+/* A layout that a program has made is of none: each tensor is a parameter of its own. */
+const RefitFramework *refit_view_framework(const RefitLayout *layout);
+/* Whether the tensor itself has the experts along dim 0. */
+gboolean refit_view_is_stack(const RefitTensor *tensor);
 /* The parameters and views of a group. */
 gboolean refit_view_group_emit(RefitViewBuilder *builder, const RefitViewGroup *group,
                                GError **error) G_GNUC_WARN_UNUSED_RESULT;

@@ -135,3 +135,47 @@ void refit_runs_join(GArray *runs) {
         append_run(runs, run.from, run.to, run.length);
     }
 }
+
+/* ---- one run ---- */
+
+/* TRUE when neighbours in `list` are neighbours in the places of `places`. */
+static gboolean is_line(const RefitIntervalList *list, const RefitIntervalList *places,
+                        guint64 *first_out) {
+    guint64 next = 0;
+    guint p = 0;
+
+    for (guint i = 0; i < list->n; i++) {
+        guint64 lo = list->items[i].lo;
+
+        while (lo < list->items[i].hi) {
+            while (places->items[p].hi <= lo)
+                p++;
+            guint64 at = places->items[p].at + (lo - places->items[p].lo);
+            guint64 hi = MIN(list->items[i].hi, places->items[p].hi);
+
+            if (i == 0 && lo == list->items[0].lo)
+                *first_out = at;
+            else if (at != next)
+                return FALSE;
+            next = at + (hi - lo);
+            lo = hi;
+        }
+    }
+    return TRUE;
+}
+
+gboolean refit_view_is_run(const RefitView *view, const RefitRegion *region, guint64 *place_out) {
+    guint64 place = view->offset, stride = 1;
+
+    for (guint d = region->n_dims; d-- > 0;) {
+        guint64 first = 0, extent = region->dims[d]->extent;
+
+        if (!is_line(region->dims[d], view->region.dims[d], &first) ||
+            (extent > 1 && view->stride[d] != stride))
+            return FALSE;
+        place += first * view->stride[d];
+        stride *= extent;
+    }
+    *place_out = place;
+    return TRUE;
+}

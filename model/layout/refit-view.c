@@ -16,8 +16,7 @@
 
 /* ---- names ---- */
 
-/* A layout that a program has made is of no framework: each tensor is a parameter of its own. */
-static const RefitFramework *find_framework(const RefitLayout *layout) {
+const RefitFramework *refit_view_framework(const RefitLayout *layout) {
     static const RefitFramework none = {.packings = NULL};
     const RefitFramework *const *frameworks = refit_frameworks();
 
@@ -113,8 +112,7 @@ static void free_group(gpointer item) {
     g_free(group);
 }
 
-/* Whether the tensor itself has the experts along dim 0. */
-static gboolean is_stack(const RefitTensor *tensor) {
+gboolean refit_view_is_stack(const RefitTensor *tensor) {
     return tensor->expert == REFIT_NO_EXPERT && refit_layout_is_expert(tensor) &&
            tensor->n_dims > 1;
 }
@@ -183,7 +181,7 @@ static void add_piece(RefitViewBuilder *builder, RefitViewPiece *piece, guint co
         piece->row_part = piece->row->part;
         piece->slots = piece->row->stacked ||
                        (piece->row->parameter != NULL && strchr(piece->row->parameter, '#'));
-        piece->stack = piece->slots && is_stack(piece->tensor);
+        piece->stack = piece->slots && refit_view_is_stack(piece->tensor);
     }
     /* More copies of an expert have more slots; anything else has another parameter. */
     if (copy > 0 && !piece->slots) {
@@ -313,7 +311,7 @@ static RefitRankViews *finish(RefitViewBuilder *builder, guint rank) {
 RefitRankViews *refit_rank_views_new(const RefitLayout *layout, guint rank, GError **error) {
     RefitViewBuilder builder = {.layout = layout,
                                 .model = refit_layout_model(layout),
-                                .framework = find_framework(layout),
+                                .framework = refit_view_framework(layout),
                                 .options = refit_layout_packing_options(layout)};
     g_autoptr(GHashTable) by_name = g_hash_table_new(g_str_hash, g_str_equal);
     g_autoptr(GHashTable) elsewhere = g_hash_table_new(NULL, NULL);

@@ -140,5 +140,19 @@ typedef struct {
 void refit_view_append_runs(const RefitView *from, const RefitView *to, const RefitRegion *region,
                             GArray *runs);
 void refit_runs_join(GArray *runs);
+/* TRUE when the region, which the view holds, lies in one run in row-major order; *place_out: the
+ * first element's place. */
+gboolean refit_view_is_run(const RefitView *view, const RefitRegion *region, guint64 *place_out);
+
+/*
+ * Whether `tensor` keeps its rows together in this layout: on every rank it has one view at most,
+ * and that is the rank's shard, row-major, at some offset. FALSE where it is interleaved,
+ * transposed, stacked by itself or cut in parts. Without making views. Cost: a search in the table
+ * of packings.
+ */
+gboolean refit_layout_keeps_rows(const RefitLayout *layout, guint tensor);
+/* Whether `region` is one run of the parameter of `rank`; the tensor keeps its rows. */
+gboolean refit_layout_is_run(const RefitLayout *layout, guint tensor, guint rank,
+                             const RefitRegion *region);
 
 G_END_DECLS

@@ -9,8 +9,6 @@
 
 #include <string.h>
 
-#define DEFAULT_WINDOW 1
-
 static guint region_key_hash(gconstpointer key) {
     return refit_region_hash(key);
 }
@@ -29,7 +27,6 @@ RefitPlanBuilder *refit_plan_builder_new(const RefitProblem *problem, const char
     RefitPlanBuilder *builder = g_new0(RefitPlanBuilder, 1);
     builder->problem = problem;
     builder->strategy = strategy;
-    builder->window = DEFAULT_WINDOW;
     builder->stages = g_array_new(FALSE, FALSE, sizeof(RefitStage));
     builder->batches = g_array_new(FALSE, FALSE, sizeof(RefitBatch));
     builder->regions = g_ptr_array_new_with_free_func(region_free);
@@ -70,11 +67,6 @@ void refit_plan_builder_free(RefitPlanBuilder *builder) {
     g_free(builder->member_offsets);
     g_free(builder->member_batches);
     g_free(builder);
-}
-
-void refit_plan_builder_set_window(RefitPlanBuilder *builder, guint window) {
-    g_return_if_fail(window > 0);
-    builder->window = window;
 }
 
 void refit_plan_builder_add_logical_bytes(RefitPlanBuilder *builder, guint64 bytes) {

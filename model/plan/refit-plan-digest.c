@@ -131,7 +131,6 @@ char *refit_plan_digest(const RefitPlan *plan) {
     put_text(stream, "refit.plan/1");
     put_text(stream, plan->strategy);
     put(stream, plan->problem->n_ranks);
-    put(stream, plan->window);
     put(stream, plan->logical_bytes);
     put(stream, plan->n_stages);
     for (guint i = 0; i < plan->n_stages; i++) {

@@ -480,7 +480,6 @@ static RefitPlan *take_contents(RefitPlanBuilder *builder) {
     RefitPlan *plan = &storage->plan;
     plan->problem = builder->problem;
     plan->strategy = builder->strategy;
-    plan->window = builder->window;
     plan->logical_bytes = builder->logical_bytes;
     plan->n_stages = builder->stages->len;
     plan->n_batches = builder->batches->len;

@@ -180,7 +180,6 @@ char *refit_plan_to_json(const RefitPlan *plan, gsize *length_out) {
     refit_json_string(json, "case", plan->problem->refit_case->name);
     refit_json_string(json, "model", refit_model_name(plan->problem->refit_case->model));
     refit_json_uint(json, "ranks", plan->problem->n_ranks);
-    refit_json_uint(json, "window", plan->window);
     refit_json_uint(json, "steps", plan->n_steps);
     refit_json_uint(json, "weight_bytes", plan->problem->weight_bytes);
     refit_json_uint(json, "needed_bytes", plan->problem->needed_bytes);

@@ -15,7 +15,7 @@ typedef struct {
 struct _RefitPlanBuilder {
     const RefitProblem *problem;
     const char *strategy;
-    guint window, peers; /* peers 0: by the number of senders */
+    guint peers; /* 0: by the number of senders */
     guint least_depth;
     guint64 logical_bytes;
     gboolean logical_overflow;
@@ -41,13 +41,6 @@ void refit_counting_sort(const guint *keys, guint n_keys, guint *order, guint *s
 
 /* The link class of a transfer between two ranks. */
 RefitLink refit_plan_link(const RefitTopology *topology, guint src, guint dst);
-
-/*
- * Contiguous runs of `region` inside the local buffer of a rank that holds `local`, which contains
- * it. Merging across rows is not counted: a run that ends one row and one that begins the next are
- * two.
- */
-guint64 refit_local_runs(const RefitRegion *region, const RefitRegion *local);
 
 /* SHA-256 of the canonical form (see refit-plan-digest.c). Caller frees. */
 char *refit_plan_digest(const RefitPlan *plan);

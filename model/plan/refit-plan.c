@@ -49,19 +49,25 @@ guint64 refit_plan_transfer_bytes(const RefitPlan *plan, const RefitTransfer *tr
                              refit_region_volume(&plan->regions[transfer->region]));
 }
 
-guint refit_plan_batch_members(const RefitPlan *plan, guint class_index, guint batch) {
+const RefitBatchRun *refit_plan_batch_run(const RefitPlan *plan, guint class_index, guint batch) {
     guint low = plan->run_offsets[class_index], high = plan->run_offsets[class_index + 1];
     while (low < high) {
         guint middle = low + (high - low) / 2;
         const RefitBatchRun *run = &plan->batch_runs[middle];
         if (run->batch == batch)
-            return run->count;
+            return run;
         if (run->batch < batch)
             low = middle + 1;
         else
             high = middle;
     }
-    return 0;
+    return NULL;
+}
+
+guint refit_plan_batch_members(const RefitPlan *plan, guint class_index, guint batch) {
+    const RefitBatchRun *run = refit_plan_batch_run(plan, class_index, batch);
+
+    return run != NULL ? run->count : 0;
 }
 
 /* ---- helpers of builder and proof ---- */
@@ -88,40 +94,4 @@ RefitLink refit_plan_link(const RefitTopology *topology, guint src, guint dst) {
     return refit_topology_domain_of(topology, src) == refit_topology_domain_of(topology, dst)
                ? REFIT_LINK_NVLINK
                : REFIT_LINK_NETWORK;
-}
-
-/* Indices of `list` as places of `local`, which contains them. */
-static RefitIntervalList *to_local(const RefitIntervalList *list, const RefitIntervalList *local) {
-    g_autoptr(GArray) items = g_array_new(FALSE, FALSE, sizeof(RefitInterval));
-    for (guint i = 0, j = 0; i < list->n; i++) {
-        for (guint64 lo = list->items[i].lo; lo < list->items[i].hi;) {
-            while (local->items[j].hi <= lo)
-                j++;
-            guint64 hi = MIN(list->items[i].hi, local->items[j].hi);
-            guint64 at = local->items[j].at + (lo - local->items[j].lo);
-            RefitInterval item = {at, at + (hi - lo), at};
-            g_array_append_val(items, item);
-            lo = hi;
-        }
-    }
-    RefitIntervalList *places =
-        refit_interval_list_new((const RefitInterval *)(gpointer)items->data, items->len, NULL);
-    g_assert(places != NULL); /* places of disjoint indices are disjoint */
-    return places;
-}
-
-guint64 refit_local_runs(const RefitRegion *region, const RefitRegion *local) {
-    guint64 runs = 1;
-    gboolean inside = FALSE; /* a dim further in is covered in part: each index here is a run */
-    for (guint dim = region->n_dims; dim > 0; dim--) {
-        const RefitIntervalList *list = region->dims[dim - 1];
-        if (inside) {
-            runs *= list->extent;
-        } else if (list->extent != local->dims[dim - 1]->extent) {
-            g_autoptr(RefitIntervalList) places = to_local(list, local->dims[dim - 1]);
-            runs = places->n;
-            inside = TRUE;
-        }
-    }
-    return runs;
 }

@@ -17,16 +17,15 @@
  *             batch, used or not: a place for each slice of its last hop
  *
  * How time flows (what every executor obeys). Each rank works on one stream per lane, track and
- * link class. On a stream, messages start in step order; at most `window` steps of one stream are
- * in flight on a rank, where all steps of one batch in a stage with slices > 1 count as a single
- * step (a chain receives and forwards at the same time). A batch marked `barrier` starts on a rank
- * when all earlier batches, of every lane, are done there. A message may start when (a) both ranks'
- * streams have reached its step, (b) for dependencies on an earlier stage: everything that stage
- * delivered to the sending rank in this batch has arrived, (c) for dependencies inside a stage with
- * slices == 1: the messages of its own batch that it depends on have arrived; with slices > 1:
- * their first slice has arrived, and it ends at least one slice later than they do. Slice i of a
- * message is slice i of each of its transfers, so a transfer can follow another in slices only when
- * both move the same region.
+ * link class. On a stream, steps follow each other; the steps of one batch in a stage with
+ * slices > 1 overlap (a chain receives and forwards at the same time). A batch marked `barrier`
+ * starts on a rank when all earlier batches, of every lane, are done there. A message may start
+ * when (a) both ranks' streams have reached its step, (b) for dependencies on an earlier stage:
+ * everything that stage delivered to the sending rank in this batch has arrived, (c) for
+ * dependencies inside a stage with slices == 1: the messages of its own batch that it depends on
+ * have arrived; with slices > 1: their first slice has arrived, and it ends at least one slice
+ * later than they do. Slice i of a message is slice i of each of its transfers, so a transfer can
+ * follow another in slices only when both move the same region.
  *
  * Landings. HOME: bytes land in the destination's parameters. RELAY: in staging memory, to be sent
  * on. ASSEMBLY: in a full tensor assembled on a source rank. BUCKET: in a broadcast bucket, from
@@ -61,6 +60,14 @@ typedef struct {
     guint8 link;    /* RefitLink */
     guint8 landing; /* RefitLanding */
 } RefitTransfer;
+
+/*
+ * Staging memory that plans and their schedules keep to on every rank, when the case states no
+ * budget: a tenth of an 80 GB GPU. Strategies make as many batches as that takes.
+ */
+#define REFIT_PLAN_STAGING_BYTES G_GUINT64_CONSTANT(8000000000)
+/* What of it is for messages on their way; the rest is for what lands. */
+#define REFIT_PLAN_WIRE_BYTES G_GUINT64_CONSTANT(3400000000)
 
 typedef struct {
     char *name;
@@ -116,7 +123,6 @@ typedef struct {
 typedef struct {
     const RefitProblem *problem; /* borrowed; must outlive the plan */
     const char *strategy;        /* static name */
-    guint window;                /* steps of one stream in flight per rank */
     guint n_stages, n_batches, n_lanes, n_steps;
     guint n_regions, n_transfers, n_deps, n_pairs, n_obligations;
     guint64 n_messages;
@@ -152,7 +158,7 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC(RefitPlan, refit_plan_free)
  *    that is not needed;
  *  - every obligation is met exactly once and nothing lands in ASSEMBLY or BUCKET without one;
  *  - every RELAY landing is sent on, whole, and lands once;
- * and, for the whole plan: window, slices, tracks and lanes are in range, members are partitioned
+ * and, for the whole plan: slices, tracks and lanes are in range, members are partitioned
  * into batches, messages equal their transfers' bytes, at most one message per ordered pair and
  * step, at most REFIT_STEP_OPERATIONS messages per rank and step, stated link classes and accounts
  * equal the topology's and the sums. Independent of the builder: it works on regions by a sweep
@@ -164,7 +170,8 @@ gboolean refit_plan_check(const RefitPlan *plan, GError **error) G_GNUC_WARN_UNU
 
 /* Bytes that a transfer moves of one member. */
 guint64 refit_plan_transfer_bytes(const RefitPlan *plan, const RefitTransfer *transfer);
-/* Members of class `class_index` in `batch`, 0 when none. */
+/* The members of class `class_index` in `batch`, NULL when there are none; their number, or 0. */
+const RefitBatchRun *refit_plan_batch_run(const RefitPlan *plan, guint class_index, guint batch);
 guint refit_plan_batch_members(const RefitPlan *plan, guint class_index, guint batch);
 
 /* Whole plan as JSON, schema refit.plan/1 (docs/formats.md). Caller frees. */
@@ -179,7 +186,6 @@ RefitPlanBuilder *refit_plan_builder_new(const RefitProblem *problem, const char
 void refit_plan_builder_free(RefitPlanBuilder *builder);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(RefitPlanBuilder, refit_plan_builder_free)
 
-void refit_plan_builder_set_window(RefitPlanBuilder *builder, guint window); /* default 1 */
 /* Ranks that a rank meets at a time in an exchange; 0, the default: by the number of senders. */
 void refit_plan_builder_set_peers_per_step(RefitPlanBuilder *builder, guint peers);
 /* Adds to the logical payload (see RefitPlan). */

@@ -2,27 +2,31 @@
 
 #include "model/predict/refit-executor.h"
 
-const char *refit_activity_name(RefitActivity activity) {
-    static const char *const names[REFIT_N_ACTIVITIES] = {
-        [REFIT_ACTIVITY_NETWORK] = "network", [REFIT_ACTIVITY_NVLINK] = "nvlink",
-        [REFIT_ACTIVITY_LOCAL] = "local",     [REFIT_ACTIVITY_PACK] = "pack",
-        [REFIT_ACTIVITY_UNPACK] = "unpack",
+const char *refit_event_kind_name(RefitEventKind kind) {
+    static const char *const names[REFIT_N_EVENT_KINDS] = {
+        [REFIT_EVENT_PACK] = "pack",       [REFIT_EVENT_SEND] = "send",
+        [REFIT_EVENT_RECEIVE] = "receive", [REFIT_EVENT_UNPACK] = "unpack",
+        [REFIT_EVENT_COPY] = "copy",       [REFIT_EVENT_INSTALL] = "install",
     };
 
-    g_return_val_if_fail((guint)activity < REFIT_N_ACTIVITIES, "unknown");
-    return names[activity];
+    g_return_val_if_fail((guint)kind < REFIT_N_EVENT_KINDS, "unknown");
+    return names[kind];
+}
+
+static int compare(guint a, guint b) {
+    return (a > b) - (a < b);
 }
 
 int refit_event_compare(gconstpointer left, gconstpointer right) {
     const RefitEvent *a = left, *b = right;
+    int order;
 
     if (a->end_s != b->end_s)
         return a->end_s < b->end_s ? -1 : 1;
-    if (a->step != b->step)
-        return a->step < b->step ? -1 : 1;
-    if (a->rank != b->rank)
-        return a->rank < b->rank ? -1 : 1;
-    if (a->peer != b->peer)
-        return a->peer < b->peer ? -1 : 1;
-    return (int)a->activity - (int)b->activity;
+    order = compare(a->rank, b->rank);
+    order = order != 0 ? order : compare(a->stream, b->stream);
+    order = order != 0 ? order : compare(a->number, b->number);
+    order = order != 0 ? order : compare(a->chunk, b->chunk);
+    order = order != 0 ? order : compare(a->kind, b->kind);
+    return order != 0 ? order : compare(a->peer, b->peer);
 }

@@ -1,59 +1,40 @@
 /*
- * Making a program: the rank's messages, in step order, become steps, exchanges, pieces and copies.
+ * Making a program: the rank's steps and exchanges are those of the schedule; what is added is
+ * where their bytes lie.
  *
- * A group is what the rank has under one number, or in one batch of a sliced stage; it becomes a
- * step per link class. Everything is decided from the plan and the index, except where bytes lie on
- * this rank (refit-program-copies.c); so both ends list the same pieces. Messages that are not one
- * run in memory take wire memory, for a few chunks each: a stream has as many places as its window
- * has steps, each as large as its largest step, which are free again when the window lets the next
- * step in. Cost: the rank's pieces and turns.
+ * Each exchange lists its pieces, which both ends do alike, and each piece its copies
+ * (refit-program-copies.c). An exchange that the schedule sends or receives straight must be one
+ * run in memory; any other has a place in its stream's wire memory, behind those of its step before
+ * it. Cost: the rank's pieces and turns.
  */
 
+#include "model/base/refit-checked.h"
 #include "model/schedule/refit-program-private.h"
 
-#include <stdlib.h>
+#include <string.h>
 
 typedef struct {
-    guint peer;
-    gboolean sends;
-    guint message;
-} End;
-
-typedef struct {
-    const RefitProgramIndex *index;
+    const RefitSchedule *schedule;
     guint rank;
-    guint n_streams;
-    RefitCopier *copier; /* NULL: only the wire memory is asked for */
-    RefitWaits *waits;
+    guint n_steps;
+    RefitProgramStep *steps;
+    guint first_exchange, n_exchanges; /* of the schedule */
+    RefitExchange *exchanges;
+    GArray *pieces; /* RefitProgramPiece */
+    RefitCopier *copier;
     const RefitLandings *landings;
-    GArray *steps, *exchanges, *pieces; /* RefitProgramStep, RefitExchange, RefitProgramPiece */
-    GArray *ordinals;                   /* guint per step: its place on its stream */
-    guint64 n_turns;
-    guint *counts;  /* per stream: steps so far */
-    GArray **wires; /* per stream: guint64, bytes of each place */
     guint next_bucket;
-    GArray *of_link[REFIT_N_LINKS]; /* scratch: guint, messages */
-    GArray *ends, *numbers, *seeds; /* scratch: End, guint, RefitPieceSeed */
+    guint64 *wires; /* per stream: bytes of a slot */
+    guint *n_turns; /* per stream */
+    GArray *seeds;  /* scratch: RefitPieceSeed */
 } Build;
 
 /* ---- exchanges ---- */
 
-static int compare_ends(gconstpointer left, gconstpointer right) {
-    const End *a = left, *b = right;
-
-    if (a->peer != b->peer)
-        return a->peer < b->peer ? -1 : 1;
-    if (a->sends != b->sends)
-        return a->sends ? 1 : -1;
-    return (a->message > b->message) - (a->message < b->message);
-}
-
-/* Is the message one run in memory? Sliced, it must be a single piece. */
-static gboolean find_direct(const Build *build, RefitExchange *exchange) {
+/* The message is one run in memory, as the schedule says; where? */
+static gboolean find_run(const Build *build, RefitExchange *exchange) {
     guint64 next = 0;
 
-    if (exchange->sliced && exchange->n_pieces > 1)
-        return FALSE;
     for (guint i = 0; i < exchange->n_pieces; i++) {
         const RefitProgramPiece *piece =
             &g_array_index(build->pieces, RefitProgramPiece, exchange->first_piece + i);
@@ -79,24 +60,26 @@ static gboolean find_direct(const Build *build, RefitExchange *exchange) {
     return TRUE;
 }
 
-static gboolean add_pieces(Build *build, RefitExchange *exchange, const guint *messages, guint n,
-                           gboolean local, GError **error) {
+static gboolean add_pieces(Build *build, const RefitScheduleExchange *planned,
+                           RefitExchange *exchange, GError **error) {
+    gboolean local = planned->kind == REFIT_EXCHANGE_COPY;
     guint64 at = 0;
 
-    refit_program_list_pieces(build->index, messages, n, build->seeds);
+    refit_program_list_pieces(build->schedule, build->schedule->messages + planned->first,
+                              planned->n_messages, build->seeds);
     exchange->first_piece = build->pieces->len;
     exchange->n_pieces = build->seeds->len;
     for (guint i = 0; i < build->seeds->len; i++) {
         const RefitPieceSeed *seed = &g_array_index(build->seeds, RefitPieceSeed, i);
-        RefitProgramPiece piece = {.transfer = seed->transfer,
-                                   .tensor = seed->tensor,
-                                   .dtype = seed->dtype,
-                                   .slices =
-                                       refit_program_message_slices(build->index, seed->message),
-                                   .number = seed->message->step,
-                                   .bytes = seed->bytes,
-                                   .at = at,
-                                   .first_copy = build->copier->copies->len};
+        RefitProgramPiece piece = {
+            .transfer = seed->transfer,
+            .tensor = seed->tensor,
+            .dtype = seed->dtype,
+            .slices = refit_schedule_message_slices(build->schedule, seed->message),
+            .number = seed->message->step,
+            .bytes = seed->bytes,
+            .at = at,
+            .first_copy = build->copier->copies->len};
 
         if (!refit_copier_add(build->copier, seed, exchange->sends || local,
                               !exchange->sends || local, error))
@@ -108,214 +91,61 @@ static gboolean add_pieces(Build *build, RefitExchange *exchange, const guint *m
     return TRUE;
 }
 
-/* Places the message in the wire memory of its step, which is `*wire` full. `most`: bytes that it
- * has under one number. */
-static gboolean take_wire(RefitExchange *exchange, guint64 most, guint64 chunk_bytes, guint64 *wire,
+static gboolean check_run(const Build *build, const RefitProgramStep *step, RefitExchange *exchange,
                           GError **error) {
-    gboolean one_turn = !exchange->sliced && most <= chunk_bytes;
-    guint64 slot = MIN(most, chunk_bytes), bytes;
-
-    exchange->wire = *wire;
-    exchange->wire_slots = one_turn ? 1 : REFIT_PROGRAM_WIRE_SLOTS;
-    return refit_checked_round_up(slot, REFIT_PROGRAM_ALIGN, "staging bytes", &exchange->wire_bytes,
-                                  error) &&
-           refit_checked_mul(exchange->wire_bytes, exchange->wire_slots, "staging bytes", &bytes,
-                             error) &&
-           refit_checked_add(*wire, bytes, "staging bytes", wire, error);
-}
-
-/* Most bytes that the exchange has under one number of its step. Exactly, where a bound would mean
- * more chunks, if the pieces are listed. */
-static guint64 most_bytes(const Build *build, const RefitProgramStep *step,
-                          const RefitExchange *exchange, guint64 n_pieces, guint slices) {
-    guint64 bound = refit_program_number_bytes(exchange->bytes, n_pieces, slices), most = 0;
-
-    if (slices == 1 || build->copier == NULL || bound <= step->chunk_bytes)
-        return bound;
-    for (guint k = 0; k < step->n_numbers; k++)
-        most = MAX(most, refit_program_slices_bytes(&g_array_index(build->pieces, RefitProgramPiece,
-                                                                   exchange->first_piece),
-                                                    exchange->n_pieces, step->number + k));
-    return most;
-}
-
-/* Raises *n_chunks to what the exchange needs. */
-static gboolean add_exchange(Build *build, const RefitProgramStep *step, const End *ends, guint n,
-                             guint64 *n_chunks, guint64 *wire, GError **error) {
-    const RefitPlan *plan = build->index->plan;
-    gboolean local = ends[0].peer == build->rank;
-    guint slices = refit_program_index_slices(build->index, step->batch, step->stage);
-    RefitExchange exchange = {.peer = ends[0].peer, .sends = ends[0].sends, .sliced = slices > 1};
-    guint64 n_pieces = 0, most;
-
-    g_array_set_size(build->numbers, 0);
-    for (guint i = 0; i < n; i++) {
-        const RefitMessage *message = &plan->messages[ends[i].message];
-
-        exchange.bytes += message->bytes;
-        n_pieces += message->tensors;
-        g_array_append_val(build->numbers, ends[i].message);
-    }
-    if (build->copier != NULL) {
-        if (!add_pieces(build, &exchange, (const guint *)(gpointer)build->numbers->data, n, local,
-                        error))
-            return FALSE;
-        exchange.direct = !local && find_direct(build, &exchange);
-    }
-    most = most_bytes(build, step, &exchange, n_pieces, slices);
-    *n_chunks = MAX(*n_chunks, refit_program_count_chunks(most, step->chunk_bytes));
-    if (!local && !exchange.direct && !take_wire(&exchange, most, step->chunk_bytes, wire, error))
-        return FALSE;
-    g_array_append_val(build->exchanges, exchange);
-    return TRUE;
-}
-
-/* ---- steps ---- */
-
-/* Wire memory of the step that comes next on its stream. */
-static void take_place(Build *build, guint stream, gboolean local, guint64 wire) {
-    guint window = local ? 1 : MAX(build->index->plan->window, 1);
-    guint place = build->counts[stream]++ % window;
-    GArray *wires = build->wires[stream];
-
-    if (wires->len <= place)
-        g_array_append_val(wires, wire);
-    g_array_index(wires, guint64, place) = MAX(g_array_index(wires, guint64, place), wire);
-    g_array_append_val(build->ordinals, place);
-}
-
-static gboolean touches_landings(const Build *build, guint first_copy) {
-    for (guint i = first_copy; i < build->copier->copies->len; i++) {
-        const RefitCopy *copy = &g_array_index(build->copier->copies, RefitCopy, i);
-
-        if (copy->from.memory == REFIT_MEMORY_STAGING || copy->to.memory == REFIT_MEMORY_STAGING)
-            return TRUE;
-    }
+    if (find_run(build, exchange))
+        return TRUE;
+    g_set_error(error, REFIT_ERROR, REFIT_ERROR_COVERAGE,
+                "rank %u, step %u: what it %s rank %u is not one run in its parameters, as the "
+                "layout has it",
+                build->rank, step->number, exchange->sends ? "sends to" : "receives from",
+                exchange->peer);
     return FALSE;
 }
 
-static void list_ends(Build *build, const guint *messages, guint n, gboolean *receives_out) {
-    const RefitPlan *plan = build->index->plan;
+static gboolean add_exchange(Build *build, const RefitProgramStep *step, guint number,
+                             GError **error) {
+    const RefitScheduleExchange *planned =
+        &build->schedule->exchanges[build->first_exchange + number];
+    RefitExchange *exchange = &build->exchanges[number];
 
-    *receives_out = FALSE;
-    g_array_set_size(build->ends, 0);
-    for (guint i = 0; i < n; i++) {
-        const RefitPair *pair = &plan->pairs[plan->messages[messages[i]].pair];
-        gboolean receives = pair->dst == build->rank;
-        End end = {receives ? pair->src : pair->dst, !receives, messages[i]};
-
-        *receives_out = *receives_out || receives;
-        g_array_append_val(build->ends, end);
-    }
-    g_array_sort(build->ends, compare_ends);
+    *exchange = (RefitExchange){.peer = planned->peer,
+                                .sends = planned->kind == REFIT_EXCHANGE_SEND,
+                                .sliced = planned->slices > 1,
+                                .direct = planned->direct != 0,
+                                .bytes = refit_schedule_exchange_bytes(build->schedule, planned)};
+    return add_pieces(build, planned, exchange, error) &&
+           (!exchange->direct || check_run(build, step, exchange, error));
 }
 
-static gboolean count_turns(Build *build, RefitProgramStep *step, guint64 n_chunks,
-                            GError **error) {
-    if (n_chunks > REFIT_PROGRAM_MAX_TURNS ||
-        n_chunks * step->n_numbers > REFIT_PROGRAM_MAX_TURNS - build->n_turns) {
-        g_set_error(error, REFIT_ERROR, REFIT_ERROR_LIMIT,
-                    "rank %u would have more than %u turns, with step %u in %" G_GUINT64_FORMAT
-                    " chunks of %" G_GUINT64_FORMAT
-                    " bytes; what lands in staging memory takes %" G_GUINT64_FORMAT
-                    " bytes of it: state a larger staging budget, or use more batches or another "
-                    "strategy",
-                    build->rank, REFIT_PROGRAM_MAX_TURNS, step->number, n_chunks, step->chunk_bytes,
-                    build->landings->bytes);
+/* Places the packed exchanges of a step of the schedule. */
+static gboolean take_wires(Build *build, const RefitScheduleStep *step, GError **error) {
+    g_autoptr(GArray) places = g_array_new(FALSE, FALSE, sizeof(guint64));
+    guint64 bytes;
+    guint next = 0;
+
+    if (!refit_schedule_place_wires(build->schedule, step, places, &bytes, error))
         return FALSE;
-    }
-    step->n_chunks = (guint)n_chunks;
-    build->n_turns += n_chunks * step->n_numbers;
-    return TRUE;
-}
+    for (guint e = step->first_exchange; e < step->first_exchange + step->n_exchanges; e++) {
+        const RefitScheduleExchange *planned = &build->schedule->exchanges[e];
+        RefitExchange *exchange = &build->exchanges[e - build->first_exchange];
 
-/* `group`: numbers of the steps of a sliced stage by link, else NULL. */
-static gboolean add_step(Build *build, RefitLink link, const guint *group, GError **error) {
-    const RefitPlan *plan = build->index->plan;
-    const guint *messages = (const guint *)(gpointer)build->of_link[link]->data;
-    guint n = build->of_link[link]->len, number = build->steps->len, last = 0;
-    const RefitMessage *first = &plan->messages[messages[0]];
-    RefitStepUse use = {.messages = messages, .n_messages = n, .group = group};
-    RefitProgramStep step = {.number = first->step,
-                             .batch = first->batch,
-                             .stage = plan->pairs[first->pair].stage,
-                             .link = link,
-                             .first_exchange = build->exchanges->len};
-    guint first_copy = build->copier != NULL ? build->copier->copies->len : 0;
-    guint64 wire = 0, n_chunks = 1;
-
-    for (guint i = 0; i < n; i++) {
-        const RefitMessage *message = &plan->messages[messages[i]];
-
-        last = MAX(last, message->step + refit_program_message_slices(build->index, message) - 1);
-    }
-    step.n_numbers = last - step.number + 1;
-    step.stream = refit_program_stream(plan, step.stage, step.batch, link);
-    step.chunk_bytes = refit_program_index_chunk_bytes(build->index, step.stage, link);
-    list_ends(build, messages, n, &use.receives);
-    for (guint i = 0, end; i < n; i = end) {
-        const End *ends = (const End *)(gpointer)build->ends->data;
-
-        for (end = i + 1;
-             end < n && ends[end].peer == ends[i].peer && ends[end].sends == ends[i].sends;)
-            end++;
-        if (!add_exchange(build, &step, ends + i, end - i, &n_chunks, &wire, error))
+        if (exchange->direct)
+            continue;
+        exchange->wire = g_array_index(places, guint64, next++);
+        if (!refit_checked_round_up(
+                MIN(refit_schedule_most_bytes(build->schedule, planned), step->chunk_bytes),
+                REFIT_SCHEDULE_ALIGN, "staging bytes", &exchange->wire_bytes, error))
             return FALSE;
     }
-    if (!count_turns(build, &step, n_chunks, error))
-        return FALSE;
-    step.n_exchanges = build->exchanges->len - step.first_exchange;
-    take_place(build, step.stream, link == REFIT_LINK_LOCAL, wire);
-    g_array_append_val(build->steps, step);
-    if (build->copier == NULL)
-        return TRUE;
-    use.stages = touches_landings(build, first_copy);
-    refit_waits_enter(build->waits, build->steps, number, &use);
-    return TRUE;
-}
-
-/* Messages [first, end) of the rank are one group; its steps come in the order of their numbers. */
-static gboolean add_group(Build *build, guint first, guint end, gboolean sliced, GError **error) {
-    const RefitPlan *plan = build->index->plan;
-    const guint *messages = build->index->messages;
-    guint group[REFIT_N_LINKS], order[REFIT_N_LINKS], n = 0;
-
-    for (guint link = 0; link < REFIT_N_LINKS; link++)
-        g_array_set_size(build->of_link[link], 0);
-    for (guint i = first; i < end; i++) {
-        RefitLink link = plan->pairs[plan->messages[messages[i]].pair].link;
-
-        if (build->of_link[link]->len == 0)
-            order[n++] = link;
-        g_array_append_val(build->of_link[link], messages[i]);
-    }
-    /* They were met by number; within one number, by link. */
-    for (guint i = 1; i < n; i++)
-        for (guint j = i; j > 0; j--) {
-            const guint *a = &g_array_index(build->of_link[order[j - 1]], guint, 0);
-            const guint *b = &g_array_index(build->of_link[order[j]], guint, 0);
-
-            if (plan->messages[*a].step == plan->messages[*b].step && order[j - 1] > order[j]) {
-                guint swapped = order[j];
-
-                order[j] = order[j - 1];
-                order[j - 1] = swapped;
-            }
-        }
-    for (guint link = 0; link < REFIT_N_LINKS; link++)
-        group[link] = G_MAXUINT;
-    for (guint i = 0; i < n; i++)
-        group[order[i]] = build->steps->len + i;
-    for (guint i = 0; i < n; i++)
-        if (!add_step(build, order[i], sliced ? group : NULL, error))
-            return FALSE;
+    build->wires[step->stream] = MAX(build->wires[step->stream], bytes);
     return TRUE;
 }
 
 /* ---- installs ---- */
 
 static void add_install_pieces(Build *build, const RefitBucketTensor *bucket, guint number) {
-    const RefitClass *klass = &build->index->plan->problem->classes[bucket->class_index];
+    const RefitClass *klass = &build->schedule->plan->problem->classes[bucket->class_index];
     RefitCopier *copier = build->copier;
     guint n = 0;
     const RefitView *views =
@@ -341,179 +171,103 @@ static void add_install_pieces(Build *build, const RefitBucketTensor *bucket, gu
     }
 }
 
-/* After the last stage that brings buckets of a batch: what this rank needs of them. */
-static void add_install(Build *build, const RefitMessage *message) {
-    const RefitPlan *plan = build->index->plan;
-    const RefitPair *pair = &plan->pairs[message->pair];
-    const RefitStage *stage = &plan->stages[pair->stage];
+/* What this rank needs of the buckets of a batch. */
+static gboolean add_install(Build *build, const RefitProgramStep *step, GError **error) {
     const GArray *buckets = build->landings->buckets;
-    RefitExchange exchange = {.peer = build->rank, .first_piece = build->pieces->len};
-    RefitProgramStep step = {
-        .number = message->step - pair->offset + stage->n_offsets + stage->slices - 2,
-        .n_numbers = 1,
-        .n_chunks = 1,
-        .chunk_bytes = G_MAXUINT64,
-        .batch = message->batch,
-        .stage = pair->stage,
-        .stream = refit_program_stream(plan, pair->stage, message->batch, REFIT_LINK_LOCAL),
-        .link = REFIT_LINK_LOCAL,
-        .install = TRUE,
-        .first_exchange = build->exchanges->len,
-        .n_exchanges = 1};
-    const RefitStepUse use = {.stages = TRUE};
+    RefitExchange *exchange = &build->exchanges[step->first_exchange];
+    guint64 planned = refit_schedule_exchange_bytes(
+        build->schedule, &build->schedule->exchanges[build->first_exchange + step->first_exchange]);
 
+    *exchange = (RefitExchange){.peer = build->rank, .first_piece = build->pieces->len};
     for (; build->next_bucket < buckets->len; build->next_bucket++) {
         const RefitBucketTensor *bucket =
             &g_array_index(buckets, RefitBucketTensor, build->next_bucket);
 
-        if (bucket->batch > message->batch)
+        if (bucket->batch > step->batch)
             break;
-        add_install_pieces(build, bucket, step.number);
+        add_install_pieces(build, bucket, step->number);
     }
-    exchange.n_pieces = build->pieces->len - exchange.first_piece;
-    if (exchange.n_pieces == 0)
-        return;
-    for (guint i = 0; i < exchange.n_pieces; i++)
-        exchange.bytes +=
-            g_array_index(build->pieces, RefitProgramPiece, exchange.first_piece + i).bytes;
-    take_place(build, step.stream, TRUE, 0);
-    g_array_append_val(build->exchanges, exchange);
-    g_array_append_val(build->steps, step);
-    refit_waits_enter(build->waits, build->steps, build->steps->len - 1, &use);
+    exchange->n_pieces = build->pieces->len - exchange->first_piece;
+    for (guint i = 0; i < exchange->n_pieces; i++)
+        exchange->bytes +=
+            g_array_index(build->pieces, RefitProgramPiece, exchange->first_piece + i).bytes;
+    if (exchange->bytes == planned)
+        return TRUE;
+    g_set_error(error, REFIT_ERROR, REFIT_ERROR_COVERAGE,
+                "rank %u, step %u: its parameters take %" G_GUINT64_FORMAT
+                " bytes out of buckets, but its layout needs %" G_GUINT64_FORMAT,
+                build->rank, step->number, exchange->bytes, planned);
+    return FALSE;
 }
 
 /* ---- the whole ---- */
 
-static gboolean add_all(Build *build, GError **error) {
-    const RefitPlan *plan = build->index->plan;
-    const guint *messages = build->index->messages;
-    guint end = build->index->message_offsets[build->rank + 1], batch = G_MAXUINT;
+static gboolean add_step(Build *build, RefitProgramStep *step, GError **error) {
+    const RefitScheduleStep planned = *step;
 
-    for (guint first = build->index->message_offsets[build->rank], next; first < end;
-         first = next) {
-        const RefitMessage *message = &plan->messages[messages[first]];
-        guint stage = plan->pairs[message->pair].stage;
-        gboolean sliced = refit_program_index_slices(build->index, message->batch, stage) > 1;
-
-        for (next = first + 1; next < end; next++) {
-            const RefitMessage *other = &plan->messages[messages[next]];
-
-            if (sliced ? other->batch != message->batch || plan->pairs[other->pair].stage != stage
-                       : other->step != message->step)
-                break;
-        }
-        if (message->batch != batch && build->copier != NULL)
-            refit_waits_begin(build->waits, message->batch);
-        batch = message->batch;
-        if (!add_group(build, first, next, sliced, error))
+    step->first_exchange -= build->first_exchange;
+    build->n_turns[step->stream] += step->n_numbers * step->n_chunks;
+    if (step->install != 0)
+        return add_install(build, step, error);
+    for (guint e = 0; e < step->n_exchanges; e++)
+        if (!add_exchange(build, step, step->first_exchange + e, error))
             return FALSE;
-        if (build->copier == NULL || build->landings->bucket_stages[batch] != stage + 1)
-            continue;
-        if (next < end && plan->messages[messages[next]].batch == batch &&
-            plan->pairs[plan->messages[messages[next]].pair].stage == stage)
-            continue;
-        add_install(build, message);
-    }
-    return TRUE;
+    return step->link == REFIT_LINK_LOCAL || take_wires(build, &planned, error);
 }
 
 /* Wire memory follows the landings, stream after stream. */
-static gboolean place_wires(Build *build, guint64 *bytes_out, GError **error) {
-    guint64 bytes = build->landings->bytes, at;
+static gboolean place_wires(const Build *build, guint64 *bytes_out, GError **error) {
+    guint n_streams = build->schedule->n_streams;
+    g_autofree guint64 *starts = g_new(guint64, MAX(n_streams, 1));
 
-    for (guint s = 0; s < build->n_streams; s++)
-        for (guint i = 0; i < build->wires[s]->len; i++) {
-            guint64 *wire = &g_array_index(build->wires[s], guint64, i);
+    *bytes_out = build->schedule->ranks[build->rank].landing_bytes;
+    for (guint s = 0; s < n_streams; s++) {
+        guint64 bytes;
 
-            if (!refit_checked_round_up(bytes, REFIT_PROGRAM_ALIGN, "staging bytes", &at, error) ||
-                !refit_checked_add(at, *wire, "staging bytes", &bytes, error))
-                return FALSE;
-            *wire = at;
-        }
-    for (guint i = 0; i < build->steps->len; i++) {
-        const RefitProgramStep *step = &g_array_index(build->steps, RefitProgramStep, i);
-        guint place = g_array_index(build->ordinals, guint, i);
-
-        for (guint e = step->first_exchange; e < step->first_exchange + step->n_exchanges; e++) {
-            RefitExchange *exchange = &g_array_index(build->exchanges, RefitExchange, e);
-
-            if (exchange->wire_bytes > 0)
-                exchange->wire += g_array_index(build->wires[step->stream], guint64, place);
-        }
+        starts[s] = *bytes_out;
+        if (!refit_checked_mul(build->wires[s], MIN(build->n_turns[s], REFIT_SCHEDULE_SLOTS),
+                               "staging bytes", &bytes, error) ||
+            !refit_checked_add(*bytes_out, bytes, "staging bytes", bytes_out, error))
+            return FALSE;
     }
-    *bytes_out = bytes;
+    for (guint i = 0; i < build->n_steps; i++)
+        for (guint e = 0; e < build->steps[i].n_exchanges; e++) {
+            RefitExchange *exchange = &build->exchanges[build->steps[i].first_exchange + e];
+
+            if (exchange->wire_bytes == 0)
+                continue;
+            exchange->wire += starts[build->steps[i].stream];
+            exchange->wire_step = build->wires[build->steps[i].stream];
+            exchange->wire_slots =
+                MIN(build->n_turns[build->steps[i].stream], REFIT_SCHEDULE_SLOTS);
+        }
     return TRUE;
 }
 
 /* Pieces of all messages of the rank, as far as that is a number of this type. */
-static guint count_pieces(const RefitProgramIndex *index, guint rank) {
+static guint count_pieces(const RefitSchedule *schedule, guint rank) {
+    guint n_steps;
+    const RefitScheduleStep *steps = refit_schedule_steps(schedule, rank, &n_steps);
     guint64 n = 0;
 
-    for (guint i = index->message_offsets[rank]; i < index->message_offsets[rank + 1]; i++)
-        n += index->plan->messages[index->messages[i]].tensors;
+    for (guint i = 0; i < n_steps; i++)
+        for (guint e = 0; e < steps[i].n_exchanges; e++) {
+            const RefitScheduleExchange *exchange =
+                &schedule->exchanges[steps[i].first_exchange + e];
+
+            for (guint m = 0; m < exchange->n_messages; m++)
+                n += schedule->plan->messages[schedule->messages[exchange->first + m]].tensors;
+        }
     return (guint)MIN(n, G_MAXINT / sizeof(RefitCopy));
 }
 
-static void init(Build *build, const RefitProgramIndex *index, guint rank,
-                 const RefitLandings *landings, guint n_pieces) {
-    *build = (Build){
-        .index = index,
-        .rank = rank,
-        .n_streams = index->n_streams,
-        .landings = landings,
-        .steps = g_array_new(FALSE, FALSE, sizeof(RefitProgramStep)),
-        .exchanges = g_array_new(FALSE, FALSE, sizeof(RefitExchange)),
-        .pieces = g_array_sized_new(FALSE, FALSE, sizeof(RefitProgramPiece), n_pieces),
-        .ordinals = g_array_new(FALSE, FALSE, sizeof(guint)),
-        .counts = g_new0(guint, MAX(index->n_streams, 1)),
-        .wires = g_new(GArray *, MAX(index->n_streams, 1)),
-        .ends = g_array_new(FALSE, FALSE, sizeof(End)),
-        .numbers = g_array_new(FALSE, FALSE, sizeof(guint)),
-        .seeds = g_array_new(FALSE, FALSE, sizeof(RefitPieceSeed)),
-    };
-    for (guint s = 0; s < index->n_streams; s++)
-        build->wires[s] = g_array_new(FALSE, FALSE, sizeof(guint64));
-    for (guint link = 0; link < REFIT_N_LINKS; link++)
-        build->of_link[link] = g_array_new(FALSE, FALSE, sizeof(guint));
-}
-
-static void clear(Build *build) {
-    g_clear_pointer(&build->steps, g_array_unref);
-    g_clear_pointer(&build->exchanges, g_array_unref);
-    g_clear_pointer(&build->pieces, g_array_unref);
-    g_array_unref(build->ordinals);
-    g_free(build->counts);
-    for (guint s = 0; s < build->n_streams; s++)
-        g_array_unref(build->wires[s]);
-    g_free(build->wires);
-    for (guint link = 0; link < REFIT_N_LINKS; link++)
-        g_array_unref(build->of_link[link]);
-    g_array_unref(build->ends);
-    g_array_unref(build->numbers);
-    g_array_unref(build->seeds);
-}
-
-gboolean refit_program_index_staging(const RefitProgramIndex *index, guint rank, guint64 *bytes_out,
-                                     GError **error) {
-    g_autoptr(RefitLandings) landings = refit_landings_new(index, rank, error);
-    Build build;
-    gboolean good;
-
-    if (landings == NULL)
-        return FALSE;
-    init(&build, index, rank, landings, 0);
-    good = add_all(&build, error) && place_wires(&build, bytes_out, error);
-    clear(&build);
-    return good;
-}
-
 static void sum_bytes(const Build *build, RefitProgram *program) {
-    for (guint i = 0; i < build->steps->len; i++) {
-        const RefitProgramStep *step = &g_array_index(build->steps, RefitProgramStep, i);
+    for (guint i = 0; i < build->n_steps; i++) {
+        const RefitProgramStep *step = &build->steps[i];
 
         for (guint e = step->first_exchange;
-             !step->install && e < step->first_exchange + step->n_exchanges; e++) {
-            const RefitExchange *exchange = &g_array_index(build->exchanges, RefitExchange, e);
+             step->install == 0 && e < step->first_exchange + step->n_exchanges; e++) {
+            const RefitExchange *exchange = &build->exchanges[e];
 
             if (exchange->sends || step->link == REFIT_LINK_LOCAL)
                 program->out[step->link] += exchange->bytes;
@@ -521,6 +275,18 @@ static void sum_bytes(const Build *build, RefitProgram *program) {
                 program->in[step->link] += exchange->bytes;
         }
     }
+}
+
+/* The rank's waits, which lie together. */
+static RefitWait *copy_waits(const Build *build, guint *n_out) {
+    guint first = build->n_steps > 0 ? build->steps[0].first_wait : 0, n = 0;
+
+    for (guint i = 0; i < build->n_steps; i++) {
+        build->steps[i].first_wait -= first;
+        n += build->steps[i].n_waits;
+    }
+    *n_out = n;
+    return g_memdup2(build->schedule->waits + first, n * sizeof(RefitWait));
 }
 
 static gpointer take_array(GArray **array, guint *n_out) {
@@ -531,64 +297,86 @@ static gpointer take_array(GArray **array, guint *n_out) {
 static RefitProgram *take_contents(Build *build) {
     RefitProgramStorage *storage = g_new0(RefitProgramStorage, 1);
     RefitProgram *program = &storage->program;
-    GArray *turns = refit_program_list_turns(build->steps);
+    GArray *turns = refit_schedule_list_turns(build->schedule, build->rank);
 
     sum_bytes(build, program);
-    program->plan = build->index->plan;
+    program->schedule = build->schedule;
+    program->plan = build->schedule->plan;
     program->rank = build->rank;
     program->source = build->copier->views[REFIT_MEMORY_SOURCE];
     program->destination = build->copier->views[REFIT_MEMORY_DESTINATION];
-    program->n_streams = build->n_streams;
+    program->n_streams = build->schedule->n_streams;
     program->turns = take_array(&turns, &program->n_turns);
-    program->steps = take_array(&build->steps, &program->n_steps);
-    program->exchanges = take_array(&build->exchanges, &program->n_exchanges);
+    program->n_steps = build->n_steps;
+    program->waits = copy_waits(build, &program->n_waits);
+    program->steps = g_steal_pointer(&build->steps);
+    program->n_exchanges = build->n_exchanges;
+    program->exchanges = g_steal_pointer(&build->exchanges);
     program->pieces = take_array(&build->pieces, &program->n_pieces);
     program->copies = take_array(&build->copier->copies, &program->n_copies);
-    program->waits = take_array(&build->waits->waits, &program->n_waits);
     storage->regions = g_steal_pointer(&build->copier->regions);
     return program;
 }
 
-static gboolean check_budget(const RefitProgramIndex *index, guint rank, guint64 bytes,
-                             guint64 landing_bytes, GError **error) {
-    guint64 budget = index->plan->problem->refit_case->budget_staging_bytes;
+static void init(Build *build, const RefitSchedule *schedule, guint rank,
+                 const RefitLandings *landings, guint n_pieces) {
+    guint n_streams = MAX(schedule->n_streams, 1);
+    const RefitScheduleStep *steps;
 
-    if (budget == 0 || bytes <= budget)
-        return TRUE;
-    g_set_error(error, REFIT_ERROR, REFIT_ERROR_INFEASIBLE,
-                "rank %u needs %" G_GUINT64_FORMAT " bytes of staging memory, %" G_GUINT64_FORMAT
-                " of them for what lands there and the rest for messages on their way; the budget "
-                "is %" G_GUINT64_FORMAT
-                "; state a larger one, or use more batches or another strategy",
-                rank, bytes, landing_bytes, budget);
-    return FALSE;
+    *build = (Build){
+        .schedule = schedule,
+        .rank = rank,
+        .landings = landings,
+        .pieces = g_array_sized_new(FALSE, FALSE, sizeof(RefitProgramPiece), n_pieces),
+        .wires = g_new0(guint64, n_streams),
+        .n_turns = g_new0(guint, n_streams),
+        .seeds = g_array_new(FALSE, FALSE, sizeof(RefitPieceSeed)),
+    };
+    steps = refit_schedule_steps(schedule, rank, &build->n_steps);
+    build->steps = g_memdup2(steps, build->n_steps * sizeof *steps);
+    /* They lie together, though not all in the order of the steps. */
+    build->first_exchange = G_MAXUINT;
+    for (guint i = 0; i < build->n_steps; i++) {
+        build->first_exchange = MIN(build->first_exchange, steps[i].first_exchange);
+        build->n_exchanges += steps[i].n_exchanges;
+    }
+    build->exchanges = g_new0(RefitExchange, MAX(build->n_exchanges, 1));
 }
 
-RefitProgram *refit_program_new(const RefitProgramIndex *index, guint rank,
+static void clear(Build *build) {
+    g_free(build->steps);
+    g_free(build->exchanges);
+    g_clear_pointer(&build->pieces, g_array_unref);
+    g_free(build->wires);
+    g_free(build->n_turns);
+    g_array_unref(build->seeds);
+}
+
+RefitProgram *refit_program_new(const RefitSchedule *schedule, guint rank,
                                 const RefitRankViews *source, const RefitRankViews *destination,
                                 GError **error) {
-    g_autoptr(RefitLandings) landings = refit_landings_new(index, rank, error);
+    g_autoptr(RefitLandings) landings = refit_landings_new(schedule, rank, error);
     RefitProgram *program = NULL;
-    guint n_pieces = count_pieces(index, rank);
     RefitCopier copier;
-    RefitWaits waits;
     Build build;
     guint64 staging = 0;
+    guint n_pieces;
+    gboolean made = TRUE;
 
     if (landings == NULL)
         return NULL;
-    init(&build, index, rank, landings, n_pieces);
-    refit_copier_init(&copier, index, rank, source, destination, landings, n_pieces);
-    refit_waits_init(&waits, index, rank, landings);
+    n_pieces = count_pieces(schedule, rank);
+    init(&build, schedule, rank, landings, n_pieces);
+    refit_copier_init(&copier, schedule, rank, source, destination, landings, n_pieces);
     build.copier = &copier;
-    build.waits = &waits;
-    if (add_all(&build, error) && place_wires(&build, &staging, error) &&
-        check_budget(index, rank, staging, landings->bytes, error)) {
+    for (guint i = 0; made && i < build.n_steps; i++)
+        made = add_step(&build, &build.steps[i], error);
+    if (made && place_wires(&build, &staging, error)) {
+        g_assert(staging == refit_schedule_staging_bytes(schedule, rank));
         program = take_contents(&build);
         program->staging_bytes = staging;
     }
     clear(&build);
     refit_copier_clear(&copier);
-    refit_waits_clear(&waits);
     return program;
 }

@@ -11,10 +11,11 @@
 
 #include "model/schedule/refit-program-check.h"
 
-/* What staging memory holds: a message, or a region or tensor that landed. */
+/* What staging memory holds: messages of a stream, whose turns wait for their slots, or a region or
+ * tensor that landed. */
 typedef struct {
-    const RefitView *view; /* NULL: a message */
-    guint number;          /* tensor, or exchange */
+    const RefitView *view; /* NULL: messages */
+    guint number;          /* tensor, or stream */
 } Owner;
 
 typedef struct {
@@ -48,6 +49,10 @@ static guint *complete_at(const Proof *proof, guint step) {
     return proof->complete + (gsize)step * proof->program->n_streams;
 }
 
+static gboolean ends_after(const RefitProgramStep *step, guint number) {
+    return step->number + step->n_numbers > number;
+}
+
 static void follow_waits(const Proof *proof) {
     const RefitProgram *program = proof->program;
     g_autofree guint *last = g_new0(guint, MAX(program->n_streams, 1)); /* per stream, 1 + step */
@@ -63,7 +68,7 @@ static void follow_waits(const Proof *proof) {
             guint on = program->waits[w].step;
             guint stream = program->steps[on].stream;
 
-            if (program->waits[w].in_slices)
+            if (program->waits[w].in_slices && ends_after(&program->steps[on], step->number))
                 continue;
             raise_to(own, complete_at(proof, on), program->n_streams);
             own[stream] = MAX(own[stream], on + 1);
@@ -224,9 +229,9 @@ static void list_uses(const Proof *proof, guint step, gboolean writes) {
     for (guint e = self->first_exchange; e < self->first_exchange + self->n_exchanges; e++) {
         const RefitExchange *exchange = &program->exchanges[e];
 
-        if (writes && !exchange->direct && exchange->peer != program->rank)
-            add_use(proof, exchange->wire, exchange->wire_bytes * exchange->wire_slots,
-                    (Owner){NULL, e}, TRUE);
+        for (guint k = 0; writes && exchange->wire_bytes > 0 && k < exchange->wire_slots; k++)
+            add_use(proof, exchange->wire + k * exchange->wire_step, exchange->wire_bytes,
+                    (Owner){NULL, self->stream}, TRUE);
         for (guint i = 0; i < exchange->n_pieces; i++) {
             const RefitProgramPiece *piece = &program->pieces[exchange->first_piece + i];
 

@@ -50,14 +50,14 @@ static gboolean check_steps(const RefitProgram *program, GError **error) {
             step->link >= REFIT_N_LINKS || step->n_numbers == 0 ||
             (guint64)step->number + step->n_numbers > plan->n_steps ||
             step->stream >= program->n_streams ||
-            step->stream != refit_program_stream(plan, step->stage, step->batch, step->link))
+            step->stream != refit_schedule_stream(plan, step->stage, step->batch, step->link))
             return refit_program_fail(program, i, error, "is not a step of the plan");
         if (i > 0 && !comes_before(program, &(RefitTurn){i - 1, before->number, 0},
                                    &(RefitTurn){i, step->number, 0}))
             return refit_program_fail(program, i, error, "comes after step %u", before->number);
         if (step->link == REFIT_LINK_LOCAL ? step->n_chunks != 1 || step->chunk_bytes != G_MAXUINT64
                                            : step->n_chunks == 0 || step->chunk_bytes == 0 ||
-                                                 step->chunk_bytes % REFIT_PROGRAM_ALIGN != 0)
+                                                 step->chunk_bytes % REFIT_SCHEDULE_ALIGN != 0)
             return refit_program_fail(program, i, error,
                                       "has %u chunks of %" G_GUINT64_FORMAT " bytes",
                                       step->n_chunks, step->chunk_bytes);
@@ -70,6 +70,7 @@ static gboolean check_steps(const RefitProgram *program, GError **error) {
 
 static gboolean check_turns(const RefitProgram *program, GError **error) {
     g_autofree guint *next = g_new0(guint, MAX(program->n_steps, 1));
+    g_autofree guint *places = g_new0(guint, MAX(program->n_streams, 1));
     guint64 n = 0;
 
     for (guint i = 0; i < program->n_turns; i++) {
@@ -84,6 +85,9 @@ static gboolean check_turns(const RefitProgram *program, GError **error) {
             return refit_program_fail(program, turn->step, error,
                                       "turn %u has another number or chunk", i);
         next[turn->step]++;
+        if (refit_program_turn_place(program, turn) != places[step->stream]++)
+            return refit_program_fail(program, turn->step, error,
+                                      "turn %u has another place on its stream", i);
         if (i > 0 && !comes_before(program, before, turn))
             return refit_program_fail(program, turn->step, error, "turn %u is out of order", i);
     }
@@ -123,6 +127,19 @@ static gboolean share_turns(const RefitProgramStep *a, const RefitProgramStep *b
     return a->number == b->number || b->number < a->number + a->n_numbers;
 }
 
+/* Exchanges with different peers or directions: those of a turn at most. */
+static guint count_peers(const RefitProgram *program, const RefitProgramStep *step) {
+    guint n = 0;
+
+    for (guint e = step->first_exchange; e < step->first_exchange + step->n_exchanges; e++) {
+        const RefitExchange *exchange = &program->exchanges[e];
+
+        n += e == step->first_exchange || exchange->peer != exchange[-1].peer ||
+             exchange->sends != exchange[-1].sends;
+    }
+    return n;
+}
+
 static gboolean check_operations(const RefitProgram *program, GError **error) {
     for (guint i = 0; i < program->n_steps; i++) {
         guint n = 0;
@@ -130,7 +147,7 @@ static gboolean check_operations(const RefitProgram *program, GError **error) {
         for (guint j = i;
              j < program->n_steps && share_turns(&program->steps[i], &program->steps[j]); j++)
             if (program->steps[j].link != REFIT_LINK_LOCAL)
-                n += program->steps[j].n_exchanges;
+                n += count_peers(program, &program->steps[j]);
         if (n > REFIT_STEP_OPERATIONS)
             return refit_program_fail(program, i, error, "has %u exchanges, the limit is %d", n,
                                       REFIT_STEP_OPERATIONS);
@@ -288,7 +305,7 @@ static gboolean check_memory_of(const RefitProgram *program, guint step,
             limit = views->parameters[exchange->parameter].bytes;
         }
     } else {
-        bytes = exchange->wire_bytes * exchange->wire_slots;
+        bytes = exchange->wire_bytes + (exchange->wire_slots - 1) * exchange->wire_step;
     }
     return (from <= limit && bytes <= limit - from) ||
            refit_program_fail(program, step, error, "the message with rank %u leaves its memory",
@@ -325,7 +342,7 @@ static gboolean check_chunks(const RefitProgram *program, guint step, const Refi
         return TRUE;
     most = most_bytes(program, self, exchange,
                       exchange->direct ? self->chunk_bytes : exchange->wire_bytes);
-    if (refit_program_count_chunks(most, self->chunk_bytes) > self->n_chunks)
+    if (most / self->chunk_bytes + (most % self->chunk_bytes > 0) > self->n_chunks)
         return refit_program_fail(program, step, error,
                                   "has %u chunks, too few for %" G_GUINT64_FORMAT
                                   " bytes with rank %u",
@@ -334,12 +351,6 @@ static gboolean check_chunks(const RefitProgram *program, guint step, const Refi
         return TRUE;
     if (exchange->wire_bytes < MIN(most, self->chunk_bytes))
         return refit_program_fail(program, step, error, "a chunk is larger than its memory");
-    if (exchange->wire_slots != REFIT_PROGRAM_WIRE_SLOTS &&
-        (exchange->wire_slots != 1 || exchange->sliced || most > self->chunk_bytes))
-        return refit_program_fail(program, step, error,
-                                  "%u slots of wire memory are not enough for its chunks with rank "
-                                  "%u",
-                                  exchange->wire_slots, exchange->peer);
     return TRUE;
 }
 
@@ -369,6 +380,25 @@ static gboolean check_exchange(const RefitProgram *program, guint step,
            check_chunks(program, step, exchange, error);
 }
 
+static guint first_number(const RefitProgram *program, const RefitExchange *exchange) {
+    guint first = G_MAXUINT;
+
+    for (guint i = 0; i < exchange->n_pieces; i++)
+        first = MIN(first, program->pieces[exchange->first_piece + i].number);
+    return first;
+}
+
+static guint last_number(const RefitProgram *program, const RefitExchange *exchange) {
+    guint last = 0;
+
+    for (guint i = 0; i < exchange->n_pieces; i++) {
+        const RefitProgramPiece *piece = &program->pieces[exchange->first_piece + i];
+
+        last = MAX(last, piece->number + piece->slices - 1);
+    }
+    return last;
+}
+
 static gboolean check_exchanges(const RefitProgram *program, GError **error) {
     for (guint i = 0; i < program->n_steps; i++) {
         const RefitProgramStep *step = &program->steps[i];
@@ -378,12 +408,79 @@ static gboolean check_exchanges(const RefitProgram *program, GError **error) {
 
             if (e > step->first_exchange &&
                 (before->peer > exchange->peer ||
-                 (before->peer == exchange->peer && before->sends >= exchange->sends)))
+                 (before->peer == exchange->peer &&
+                  (before->sends > exchange->sends ||
+                   (before->sends == exchange->sends &&
+                    last_number(program, before) >= first_number(program, exchange))))))
                 return refit_program_fail(program, i, error, "meets rank %u twice", exchange->peer);
             if (!check_exchange(program, i, exchange, error))
                 return FALSE;
         }
     }
+    return TRUE;
+}
+
+typedef struct {
+    guint64 base, step; /* of slot 0, from a slot to the next; step 0: no wire memory so far */
+    guint n_turns;
+} Wire;
+
+/* Turns of a stream have slots of one size. */
+static gboolean is_in_slot(const Wire *wire, const RefitExchange *exchange) {
+    return exchange->wire_step == wire->step && exchange->wire >= wire->base &&
+           exchange->wire_slots == MIN(wire->n_turns, REFIT_SCHEDULE_SLOTS) &&
+           exchange->wire_bytes <= wire->step &&
+           exchange->wire - wire->base <= wire->step - exchange->wire_bytes;
+}
+
+/* Exchanges of a step that move under the same number have no wire memory in common. */
+static gboolean share_wire(const RefitProgram *program, const RefitExchange *a,
+                           const RefitExchange *b) {
+    return a->wire_bytes > 0 && b->wire_bytes > 0 && a->wire < b->wire + b->wire_bytes &&
+           b->wire < a->wire + a->wire_bytes &&
+           first_number(program, a) <= last_number(program, b) &&
+           first_number(program, b) <= last_number(program, a);
+}
+
+static gboolean check_wires_of(const RefitProgram *program, guint step, const Wire *wire,
+                               GError **error) {
+    const RefitProgramStep *self = &program->steps[step];
+    const RefitExchange *exchanges = &program->exchanges[self->first_exchange];
+
+    for (guint e = 0; e < self->n_exchanges; e++) {
+        gboolean right = exchanges[e].wire_bytes == 0 || is_in_slot(wire, &exchanges[e]);
+
+        for (guint other = 0; right && other < e; other++)
+            right = !share_wire(program, &exchanges[e], &exchanges[other]);
+        if (!right)
+            return refit_program_fail(program, step, error,
+                                      "the wire memory of the message with rank %u is not that of "
+                                      "its stream's slots alone",
+                                      exchanges[e].peer);
+    }
+    return TRUE;
+}
+
+static gboolean check_wires(const RefitProgram *program, GError **error) {
+    g_autofree Wire *wires = g_new0(Wire, MAX(program->n_streams, 1));
+
+    for (guint i = 0; i < program->n_steps; i++) {
+        const RefitProgramStep *step = &program->steps[i];
+        Wire *wire = &wires[step->stream];
+
+        wire->n_turns += step->n_numbers * step->n_chunks;
+        for (guint e = step->first_exchange; e < step->first_exchange + step->n_exchanges; e++) {
+            const RefitExchange *exchange = &program->exchanges[e];
+
+            if (exchange->wire_bytes == 0 || (wire->step > 0 && exchange->wire >= wire->base))
+                continue;
+            wire->base = exchange->wire;
+            wire->step = exchange->wire_step;
+        }
+    }
+    for (guint i = 0; i < program->n_steps; i++)
+        if (!check_wires_of(program, i, &wires[program->steps[i].stream], error))
+            return FALSE;
     return TRUE;
 }
 
@@ -418,6 +515,6 @@ static gboolean check_accounts(const RefitProgram *program, GError **error) {
 gboolean refit_program_check(const RefitProgram *program, GError **error) {
     return check_steps(program, error) && check_turns(program, error) &&
            check_waits(program, error) && check_operations(program, error) &&
-           check_exchanges(program, error) && check_accounts(program, error) &&
-           refit_program_check_memory(program, error);
+           check_exchanges(program, error) && check_wires(program, error) &&
+           check_accounts(program, error) && refit_program_check_memory(program, error);
 }

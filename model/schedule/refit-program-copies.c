@@ -35,9 +35,10 @@ static void free_region(gpointer data) {
     g_free(data);
 }
 
-void refit_copier_init(RefitCopier *copier, const RefitProgramIndex *index, guint rank,
+void refit_copier_init(RefitCopier *copier, const RefitSchedule *schedule, guint rank,
                        const RefitRankViews *source, const RefitRankViews *destination,
                        const RefitLandings *landings, guint n_pieces) {
+    const RefitProgramIndex *index = refit_schedule_index(schedule);
     guint n = refit_model_n_tensors(index->plan->problem->refit_case->model);
 
     *copier = (RefitCopier){
@@ -185,10 +186,11 @@ static RefitPlace landing_place(const RefitCopier *copier, guint transfer, guint
     const RefitPlan *plan = copier->index->plan;
     const RefitTransfer *landed = &plan->transfers[transfer];
 
-    return (RefitPlace){
-        REFIT_MEMORY_STAGING, refit_landings_find(copier->landings, plan, transfer, tensor, batch),
-        landed->landing == REFIT_LANDING_RELAY ? &copier->index->packed[landed->region]
-                                               : &copier->index->whole[landed->class_index]};
+    return (RefitPlace){REFIT_MEMORY_STAGING,
+                        refit_landings_find(copier->landings, plan, transfer, tensor, batch),
+                        refit_schedule_lands_in_block((RefitLanding)landed->landing)
+                            ? &copier->index->packed[landed->region]
+                            : &copier->index->whole[landed->class_index]};
 }
 
 static void read_arrival(const RefitCopier *copier, const RefitPieceSeed *seed, guint dep) {
@@ -401,48 +403,4 @@ void refit_copier_add_install(RefitCopier *copier, const RefitBucketTensor *buck
                       {REFIT_MEMORY_DESTINATION, 0, view}};
 
     g_array_append_val(copier->copies, copy);
-}
-
-/* ---- runs ---- */
-
-/* TRUE when neighbours in `list` are neighbours in the places of `places`. */
-static gboolean is_line(const RefitIntervalList *list, const RefitIntervalList *places,
-                        guint64 *first_out) {
-    guint64 next = 0;
-    guint p = 0;
-
-    for (guint i = 0; i < list->n; i++) {
-        guint64 lo = list->items[i].lo;
-
-        while (lo < list->items[i].hi) {
-            while (places->items[p].hi <= lo)
-                p++;
-            guint64 at = places->items[p].at + (lo - places->items[p].lo);
-            guint64 hi = MIN(list->items[i].hi, places->items[p].hi);
-
-            if (i == 0 && lo == list->items[0].lo)
-                *first_out = at;
-            else if (at != next)
-                return FALSE;
-            next = at + (hi - lo);
-            lo = hi;
-        }
-    }
-    return TRUE;
-}
-
-gboolean refit_view_is_run(const RefitView *view, const RefitRegion *region, guint64 *place_out) {
-    guint64 place = view->offset, stride = 1;
-
-    for (guint d = region->n_dims; d-- > 0;) {
-        guint64 first = 0, extent = region->dims[d]->extent;
-
-        if (!is_line(region->dims[d], view->region.dims[d], &first) ||
-            (extent > 1 && view->stride[d] != stride))
-            return FALSE;
-        place += first * view->stride[d];
-        stride *= extent;
-    }
-    *place_out = place;
-    return TRUE;
 }

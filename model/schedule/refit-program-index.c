@@ -1,45 +1,9 @@
 /*
- * What the programs of all ranks share: who has a part in which message, what a pair waits for,
- * dense views of regions and tensors; and in which parts messages move (refit-program-parts.c).
- *
- * Messages are dealt to their two ranks by a counting sort, so that making one rank's program costs
- * its own part only. Dependencies of transfers become dependencies of pairs, each named once. Cost:
- * transfers, dependencies, messages.
+ * What the programs of all ranks share: dense views of regions and tensors, and which pieces a
+ * message has, in which order. Cost: regions; per message its pieces.
  */
 
 #include "model/schedule/refit-program-private.h"
-
-guint refit_program_stream(const RefitPlan *plan, guint stage, guint batch, RefitLink link) {
-    return (plan->stages[stage].track * plan->n_lanes + plan->batches[batch].lane) * REFIT_N_LINKS +
-           link;
-}
-
-/* ---- messages ---- */
-
-static void deal_messages(RefitProgramIndex *index) {
-    const RefitPlan *plan = index->plan;
-    guint n_ranks = plan->problem->n_ranks;
-    guint *offsets = g_new0(guint, (gsize)n_ranks + 2);
-
-    for (guint64 m = 0; m < plan->n_messages; m++) {
-        const RefitPair *pair = &plan->pairs[plan->messages[m].pair];
-
-        offsets[pair->src + 2]++;
-        if (pair->dst != pair->src)
-            offsets[pair->dst + 2]++;
-    }
-    for (guint rank = 0; rank < n_ranks; rank++)
-        offsets[rank + 2] += offsets[rank + 1];
-    index->messages = g_new(guint, MAX(offsets[n_ranks + 1], 1));
-    for (guint m = 0; m < plan->n_messages; m++) {
-        const RefitPair *pair = &plan->pairs[plan->messages[m].pair];
-
-        index->messages[offsets[pair->src + 1]++] = m;
-        if (pair->dst != pair->src)
-            index->messages[offsets[pair->dst + 1]++] = m;
-    }
-    index->message_offsets = offsets;
-}
 
 /* ---- views ---- */
 
@@ -75,26 +39,12 @@ static void pack_views(RefitProgramIndex *index) {
     }
 }
 
-RefitProgramIndex *refit_program_index_new(const RefitPlan *plan, GError **error) {
-    g_autoptr(RefitProgramIndex) index = NULL;
-    guint n_tracks = 1;
+RefitProgramIndex *refit_program_index_new(const RefitPlan *plan) {
+    RefitProgramIndex *index = g_new0(RefitProgramIndex, 1);
 
-    if (plan->n_messages >= G_MAXUINT / 2) {
-        g_set_error(error, REFIT_ERROR, REFIT_ERROR_LIMIT,
-                    "the plan has %" G_GUINT64_FORMAT " messages, but at most %u can be carried "
-                    "out; use fewer batches",
-                    plan->n_messages, G_MAXUINT / 2 - 1);
-        return NULL;
-    }
-    index = g_new0(RefitProgramIndex, 1);
     index->plan = plan;
-    for (guint stage = 0; stage < plan->n_stages; stage++)
-        n_tracks = MAX(n_tracks, plan->stages[stage].track + 1);
-    index->n_streams = n_tracks * plan->n_lanes * REFIT_N_LINKS;
-    deal_messages(index);
-    index->deps = refit_plan_deps_new(plan);
     pack_views(index);
-    return refit_program_choose_parts(index, error) ? g_steal_pointer(&index) : NULL;
+    return index;
 }
 
 void refit_program_index_free(RefitProgramIndex *index) {
@@ -104,11 +54,6 @@ void refit_program_index_free(RefitProgramIndex *index) {
         refit_region_clear(&index->packed[r].region);
     for (guint c = 0; c < index->plan->problem->n_classes; c++)
         refit_region_clear(&index->whole[c].region);
-    g_free(index->message_offsets);
-    g_free(index->messages);
-    refit_plan_deps_free(index->deps);
-    g_free(index->slices);
-    g_free(index->chunk_bytes);
     g_free(index->packed);
     g_free(index->whole);
     g_free(index->volumes);
@@ -117,29 +62,12 @@ void refit_program_index_free(RefitProgramIndex *index) {
 
 /* ---- pieces ---- */
 
-/* The part of a class in a batch, or NULL. */
-static const RefitBatchRun *find_batch_run(const RefitPlan *plan, guint class_index, guint batch) {
-    guint low = plan->run_offsets[class_index], high = plan->run_offsets[class_index + 1];
-
-    while (low < high) {
-        guint middle = low + (high - low) / 2;
-
-        if (plan->batch_runs[middle].batch == batch)
-            return &plan->batch_runs[middle];
-        if (plan->batch_runs[middle].batch < batch)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return NULL;
-}
-
 static void list_transfer(const RefitProgramIndex *index, const RefitMessage *message,
                           guint transfer, GArray *seeds) {
     const RefitPlan *plan = index->plan;
     guint c = plan->transfers[transfer].class_index;
     const RefitClass *klass = &plan->problem->classes[c];
-    const RefitBatchRun *run = find_batch_run(plan, c, message->batch);
+    const RefitBatchRun *run = refit_plan_batch_run(plan, c, message->batch);
     const guint *order = plan->member_order + plan->member_offsets[c];
     RefitPieceSeed seed = {
         .transfer = transfer,
@@ -153,8 +81,9 @@ static void list_transfer(const RefitProgramIndex *index, const RefitMessage *me
     }
 }
 
-void refit_program_list_pieces(const RefitProgramIndex *index, const guint *messages, guint n,
+void refit_program_list_pieces(const RefitSchedule *schedule, const guint *messages, guint n,
                                GArray *seeds) {
+    const RefitProgramIndex *index = refit_schedule_index(schedule);
     const RefitPlan *plan = index->plan;
     guint64 widths = 0, left; /* bit b: elements of 1 << b bits */
 

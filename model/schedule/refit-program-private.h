@@ -2,37 +2,21 @@
 
 /* Shared by the files that make programs; not for other modules. */
 
-#include "model/plan/refit-plan-deps.h"
 #include "model/schedule/refit-program.h"
+#include "model/schedule/refit-schedule-private.h"
 
 G_BEGIN_DECLS
 
+/* What the programs of all ranks share; owned by the schedule. Cost: regions. */
 struct _RefitProgramIndex {
     const RefitPlan *plan;
-    guint n_streams;        /* of a rank */
-    guint *message_offsets; /* per rank: slice of messages */
-    guint *messages;        /* of the plan, ascending; a local one once */
-    RefitPlanDeps *deps;
-    guint *slices;        /* per batch and stage */
-    guint64 *chunk_bytes; /* per stage and link */
-    RefitView *packed;    /* per region of the plan: dense, row-major */
-    RefitView *whole;     /* per class: the same of the full tensor */
-    guint64 *volumes;     /* per region: elements */
+    RefitView *packed; /* per region of the plan: dense, row-major */
+    RefitView *whole;  /* per class: the same of the full tensor */
+    guint64 *volumes;  /* per region: elements */
 };
 
-/* Numbers that the message has: its stage's slices, or 1. */
-guint refit_program_message_slices(const RefitProgramIndex *index, const RefitMessage *message);
-/* Bytes that an exchange moves under one of its numbers at most. */
-guint64 refit_program_number_bytes(guint64 bytes, guint64 n_pieces, guint slices);
-/* The same of these pieces, exactly, under one number. */
+/* Bytes that these pieces move under one number. */
 guint64 refit_program_slices_bytes(const RefitProgramPiece *pieces, guint n, guint number);
-/* Chunks of so many bytes; 1 for none. */
-guint64 refit_program_count_chunks(guint64 bytes, guint64 chunk_bytes);
-/* Decides slices and chunks, for all ranks alike. The rest of the index is made. */
-gboolean refit_program_choose_parts(RefitProgramIndex *index, GError **error)
-    G_GNUC_WARN_UNUSED_RESULT;
-/* RefitTurn, in their order. `steps`: of RefitProgramStep. */
-GArray *refit_program_list_turns(const GArray *steps);
 
 /* A member of a transfer in one batch. */
 typedef struct {
@@ -46,7 +30,7 @@ typedef struct {
  * Replaces `seeds` (of RefitPieceSeed) by the pieces of these messages, in the order of
  * refit-program.h. `messages`: numbers in the plan, ascending.
  */
-void refit_program_list_pieces(const RefitProgramIndex *index, const guint *messages, guint n,
+void refit_program_list_pieces(const RefitSchedule *schedule, const guint *messages, guint n,
                                GArray *seeds);
 
 /* ---- staging memory that outlives a step ---- */
@@ -61,17 +45,15 @@ typedef struct {
  * in one of its lane's slots, which the batches of the lane take in turn.
  */
 typedef struct {
-    GArray *relays;        /* by transfer and tensor */
-    guint64 *assembled;    /* per tensor: place in its slot; NULL when there are none */
-    guint64 *bucketed;     /* the same */
-    guint *batch_slots;    /* per batch: lane * REFIT_PROGRAM_BATCH_SLOTS + slot; G_MAXUINT: none */
-    guint64 *slot_offsets; /* per lane and slot: from the start of staging memory */
-    guint64 bytes;         /* of all slots */
-    guint *bucket_stages;  /* per batch: 1 + last stage that brings buckets; 0: none */
+    GArray *blocks;    /* by transfer and tensor */
+    guint64 *bucketed; /* per tensor in a bucket: place behind the relays; NULL: there are none */
+    guint64 *relay_bytes;  /* per batch */
+    guint *batch_slots;    /* per batch: its slot in the schedule; G_MAXUINT: none */
+    guint64 *slot_offsets; /* per slot: from the start of staging memory */
     GArray *buckets;       /* RefitBucketTensor, by batch */
 } RefitLandings;
 
-RefitLandings *refit_landings_new(const RefitProgramIndex *index, guint rank, GError **error)
+RefitLandings *refit_landings_new(const RefitSchedule *schedule, guint rank, GError **error)
     G_GNUC_WARN_UNUSED_RESULT;
 void refit_landings_free(RefitLandings *landings);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(RefitLandings, refit_landings_free)
@@ -98,7 +80,7 @@ typedef struct {
 } RefitCopier;
 
 /* `n_pieces`: how many to make room for. */
-void refit_copier_init(RefitCopier *copier, const RefitProgramIndex *index, guint rank,
+void refit_copier_init(RefitCopier *copier, const RefitSchedule *schedule, guint rank,
                        const RefitRankViews *source, const RefitRankViews *destination,
                        const RefitLandings *landings, guint n_pieces);
 void refit_copier_clear(RefitCopier *copier);
@@ -109,8 +91,6 @@ gboolean refit_copier_add(RefitCopier *copier, const RefitPieceSeed *seed, gbool
 void refit_copier_add_install(RefitCopier *copier, const RefitBucketTensor *bucket,
                               const RefitView *view);
 
-/* TRUE when the region lies in one run in row-major order; *place_out: the first element's. */
-gboolean refit_view_is_run(const RefitView *view, const RefitRegion *region, guint64 *place_out);
 /* Bytes of so many elements that are known to fit. */
 guint64 refit_program_bytes(RefitDtype dtype, guint64 elements);
 
@@ -121,42 +101,5 @@ typedef struct {
     RefitProgram program;
     GPtrArray *regions;
 } RefitProgramStorage;
-
-/* ---- waits ---- */
-
-/*
- * What the steps so far have left behind for those to come. Steps are entered in their order, with
- * refit_waits_begin() before the first of each batch.
- */
-typedef struct {
-    const RefitProgramIndex *index;
-    const RefitLandings *landings;
-    guint rank, n_streams;
-    GArray **on_stream;     /* per stream: guint, its steps */
-    guint *before_batch;    /* per stream: 1 + its last step before the batch in work */
-    guint *arrivals;        /* per stage and link: 1 + the last step that brought something ... */
-    guint *arrival_batches; /* ... and 1 + its batch */
-    guint *slot_users;      /* per slot and stream: 1 + the last step that used it */
-    guint *slot_before;     /* per stream: the same of the batch's slot before the batch */
-    guint batch;            /* in work; G_MAXUINT before the first */
-    guint *wanted;          /* scratch, per stream: 1 + step */
-    GArray *waits;          /* RefitWait */
-} RefitWaits;
-
-void refit_waits_init(RefitWaits *waits, const RefitProgramIndex *index, guint rank,
-                      const RefitLandings *landings);
-void refit_waits_clear(RefitWaits *waits);
-void refit_waits_begin(RefitWaits *waits, guint batch);
-
-typedef struct {
-    const guint *messages; /* of the plan */
-    guint n_messages;      /* 0: an install */
-    gboolean receives;     /* something arrives or is copied */
-    gboolean stages;       /* reads or writes relays, assembled tensors or buckets */
-    const guint *group;    /* sliced: the batch's steps of this stage by link, G_MAXUINT: none */
-} RefitStepUse;
-
-/* Finds the waits of step number `number`, steps[number], which is the last one so far. */
-void refit_waits_enter(RefitWaits *waits, GArray *steps, guint number, const RefitStepUse *use);
 
 G_END_DECLS

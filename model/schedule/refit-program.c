@@ -20,14 +20,14 @@ void refit_program_slice(const RefitProgramPiece *piece, guint number, guint64 *
     *from_out = *to_out = 0;
     if (number < piece->number || number - piece->number >= piece->slices)
         return;
-    *from_out = refit_program_cut(piece->bytes, piece->slices, number - piece->number);
-    *to_out = refit_program_cut(piece->bytes, piece->slices, number - piece->number + 1);
+    *from_out = refit_schedule_cut(piece->bytes, piece->slices, number - piece->number);
+    *to_out = refit_schedule_cut(piece->bytes, piece->slices, number - piece->number + 1);
 }
 
 guint refit_program_turn_place(const RefitProgram *program, const RefitTurn *turn) {
     const RefitProgramStep *step = &program->steps[turn->step];
 
-    return (turn->number - step->number) * step->n_chunks + turn->chunk;
+    return step->first_turn + refit_schedule_turn_place(step, turn);
 }
 
 guint64 refit_program_slices_bytes(const RefitProgramPiece *pieces, guint n, guint number) {
@@ -43,7 +43,7 @@ guint64 refit_program_slices_bytes(const RefitProgramPiece *pieces, guint n, gui
 guint64 refit_program_exchange_bytes(const RefitProgram *program, const RefitExchange *exchange,
                                      const RefitTurn *turn) {
     guint64 chunk_bytes = program->steps[turn->step].chunk_bytes;
-    guint64 from = turn->chunk * chunk_bytes, bytes = exchange->bytes;
+    guint64 from = turn->chunk > 0 ? turn->chunk * chunk_bytes : 0, bytes = exchange->bytes;
 
     if (exchange->sliced)
         bytes = refit_program_slices_bytes(&program->pieces[exchange->first_piece],
@@ -56,8 +56,8 @@ guint64 refit_program_exchange_offset(const RefitProgram *program, const RefitEx
     guint64 from = 0, to;
 
     if (!exchange->direct)
-        return exchange->wire + refit_program_turn_place(program, turn) % exchange->wire_slots *
-                                    exchange->wire_bytes;
+        return exchange->wire +
+               refit_program_turn_place(program, turn) % REFIT_SCHEDULE_SLOTS * exchange->wire_step;
     if (exchange->sliced)
         refit_program_slice(&program->pieces[exchange->first_piece], turn->number, &from, &to);
     return exchange->offset + from + turn->chunk * program->steps[turn->step].chunk_bytes;

@@ -5,6 +5,8 @@
 
 #include "model/strategy/refit-strategy-private.h"
 
+#include <math.h>
+
 gboolean refit_selection_has(RefitSelection selection, const RefitClass *klass) {
     return selection == REFIT_SELECT_ALL || klass->bulk == (selection == REFIT_SELECT_BULK);
 }
@@ -97,4 +99,32 @@ GArray *refit_ranks_of_both_sides(const RefitProblem *problem) {
             ranks[n++] = ranks[i];
     g_array_set_size(all, n);
     return all;
+}
+
+/* ---- chains ---- */
+
+/* A turn over the network and one over NVLink, each with a message in and one out: two groups and
+ * four operations. */
+#define OPERATIONS_OF_A_HOP 6
+/* So many slices that a turn of a rank does not have to be cut for lack of wire memory. */
+#define SLICES_IN_WIRE 104
+
+guint refit_chain_slices(const RefitProblem *problem, guint64 bytes, guint64 total, guint hops) {
+    const RefitProfile *profile = problem->refit_case->profile;
+    double turn_s = refit_profile_is_on(profile, REFIT_TERM_OPERATION)
+                        ? OPERATIONS_OF_A_HOP * profile->terms[REFIT_TERM_OPERATION].value
+                        : 0;
+    double best = sqrt((double)total * problem->refit_case->topology->nic_bandwidth.value * turn_s /
+                       MAX(hops, 1));
+
+    /* All channels of a domain have a slice on their way in and one on their way out. */
+    best = MIN(best, (double)REFIT_PLAN_WIRE_BYTES / SLICES_IN_WIRE);
+    return (guint)CLAMP((double)bytes / MAX(best, profile->slice_bytes.value), 1.0, 65535.0);
+}
+
+guint64 refit_batch_limit(const RefitCase *refit_case) {
+    guint64 budget = refit_case->budget_staging_bytes > 0 ? refit_case->budget_staging_bytes
+                                                          : REFIT_PLAN_STAGING_BYTES;
+
+    return MAX((budget - MIN(budget / 80 * 34, REFIT_PLAN_WIRE_BYTES)) / 2, 1);
 }

@@ -28,8 +28,8 @@
 #include "model/strategy/refit-strategy-private.h"
 
 /* Largest groups that move rings and chains rank by rank. */
-#define MAX_RING 32
-#define MAX_CHAIN 512
+#define MAX_RING 8
+#define MAX_CHAIN 16
 
 /* What a source rank has of a cell: nothing, from the start, or by the transfer of that handle. */
 #define NOT_HELD G_MAXUINT
@@ -353,6 +353,16 @@ static void spread_to_all(Travel *travel, guint channel, guint root) {
     }
 }
 
+/* Hops of the broadcast: in a chain through all ranks, or over all domains. */
+static guint count_hops(const Gather *self) {
+    const guint *ranks = (const guint *)(gpointer)self->everyone->data;
+    guint n = self->everyone->len, hops = 0;
+
+    for (guint first = 0; first < n && n > MAX_CHAIN; hops++)
+        first += refit_domain_run(self->topology, ranks, n, first);
+    return n > MAX_CHAIN ? hops : n;
+}
+
 /* One chain through all ranks, domain by domain. */
 static void chain_to_all(Travel *travel, guint channel, guint root) {
     const Gather *self = travel->self;
@@ -419,6 +429,32 @@ static void install_on_root(const Gather *self, guint class_index, const GArray 
     }
 }
 
+/* The share that the fullest rank of a stage holds of what the stage has, mean over all bytes. */
+static double held_share(const Gather *self) {
+    const RefitProblem *problem = self->problem;
+    g_autofree guint64 *held = g_new0(guint64, MAX(problem->n_ranks, 1));
+    g_autofree guint64 *most = g_new0(guint64, MAX(self->n_stages, 1));
+    double sum = 0;
+
+    for (guint c = 0; c < problem->n_classes; c++) {
+        const RefitClass *klass = &problem->classes[c];
+
+        for (guint p = 0;
+             refit_selection_has(self->selection, klass) && p < klass->source->n_pieces; p++) {
+            const RefitPiece *piece = &klass->source->pieces[p];
+            guint64 bytes = refit_class_bytes(klass, refit_region_volume(&piece->region));
+
+            for (guint r = 0; r < piece->n_ranks; r++)
+                held[piece->ranks[r]] += bytes * klass->n_members;
+        }
+    }
+    for (guint p = 0; p < self->n_positions; p++)
+        most[self->stage_of[p]] = MAX(most[self->stage_of[p]], held[self->ranks[p]]);
+    for (guint stage = 0; stage < self->n_stages; stage++)
+        sum += (double)most[stage];
+    return MIN(sum / MAX((double)self->total, 1), 1);
+}
+
 static guint deal_channel(Gather *self, const RefitClass *klass, guint n_parts) {
     guint64 *dealt = self->channel_bytes + (gsize)klass->stage * self->n_channels;
     guint least = 0;
@@ -470,10 +506,6 @@ static void add_class(Gather *self, guint class_index, const RefitCells *parts, 
                              root_deps);
     }
     install_on_root(self, class_index, root_deps);
-}
-
-static guint count_slices(guint64 bytes, double slice_bytes) {
-    return (guint)CLAMP((double)bytes / MAX(slice_bytes, 1.0), 2.0, 65536.0);
 }
 
 static void oblige(const Gather *self, guint class_index) {
@@ -532,24 +564,30 @@ gboolean refit_gather_broadcast_build(RefitPlanBuilder *builder, const RefitProb
     /* Source holding -> its cut; classes with equal holdings share one. Lookup only. */
     g_autoptr(GHashTable) cuts =
         g_hash_table_new_full(NULL, NULL, NULL, (GDestroyNotify)refit_cells_free);
-    double slice_bytes = refit_case->profile->slice_bytes.value;
     guint64 largest_batch;
-    guint shard_slices;
+    double held;
     gboolean complete = TRUE;
 
-    refit_plan_builder_set_window(builder, 1);
     list_positions(&self);
     state = g_new(guint, self.n_positions);
     largest_batch = refit_buckets_assign(builder, problem, selection, barrier);
     number_positions(&self);
     self.everyone = refit_ranks_of_both_sides(problem);
     self.channel_bytes = g_new0(guint64, (gsize)self.n_stages * self.n_channels);
-    shard_slices =
-        count_slices(largest_batch / MAX(self.n_positions, 1) * self.n_stages, slice_bytes);
-    self.pipeline_stage = refit_plan_builder_add_stage(builder, "pipeline broadcast", shard_slices);
-    self.gather_stage = refit_plan_builder_add_stage(builder, "gather", shard_slices);
+    /* A batch may be of one stage, whose ranks are then where all chains begin. In a gather every
+     * rank sends all the time, so that nothing is gained by slices. */
+    held = held_share(&self);
+    self.pipeline_stage = refit_plan_builder_add_stage(
+        builder, "pipeline broadcast",
+        refit_chain_slices(problem, (guint64)(held * (double)largest_batch),
+                           (guint64)(held * (double)self.total), self.n_stages));
+    self.gather_stage = refit_plan_builder_add_stage(builder, "gather", 1);
     self.broadcast_stage = refit_plan_builder_add_stage(
-        builder, "broadcast", count_slices(largest_batch / self.n_channels, slice_bytes));
+        builder, "broadcast",
+        refit_chain_slices(problem, largest_batch / self.n_channels, self.total / self.n_channels,
+                           count_hops(&self)));
+    /* While a bucket is broadcast, the next one is assembled. */
+    refit_plan_builder_set_track(builder, self.broadcast_stage, 1);
     for (guint c = 0; complete && c < problem->n_classes; c++) {
         const RefitClass *klass = &problem->classes[c];
         RefitCells *parts;

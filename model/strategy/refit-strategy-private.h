@@ -42,6 +42,19 @@ guint64 refit_buckets_assign(RefitPlanBuilder *builder, const RefitProblem *prob
  */
 void refit_batches_spread(RefitPlanBuilder *builder, const RefitProblem *problem, guint n_batches);
 
+/*
+ * Slices for messages of `bytes` in chains of `hops`, when the busiest network port of the chains
+ * passes `total` bytes on, one message after the other. With slices of s bytes that takes
+ * (total / s + hops) (s / bandwidth + t), t being what a rank's turns of one number cost it: at
+ * least at s = sqrt(total x bandwidth x t / hops). Slices are not smaller than the profile's
+ * slice_bytes.
+ */
+guint refit_chain_slices(const RefitProblem *problem, guint64 bytes, guint64 total, guint hops);
+
+/* Bytes of a batch that may land on a rank, so that the landings of two batches and the wire memory
+ * fit the case's staging budget, or REFIT_PLAN_STAGING_BYTES. */
+guint64 refit_batch_limit(const RefitCase *refit_case);
+
 /* Ranks [first, first + n) of an ascending list that lie in the domain of ranks[first]. */
 guint refit_domain_run(const RefitTopology *topology, const guint *ranks, guint n_ranks,
                        guint first);

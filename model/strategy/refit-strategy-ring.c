@@ -228,7 +228,6 @@ void refit_ring_build(RefitPlanBuilder *builder, const RefitProblem *problem,
         .copy_stage = refit_plan_builder_add_stage(builder, "local copies", 1),
     };
 
-    refit_plan_builder_set_window(builder, 1);
     assign_calls(builder, problem, selection);
     for (guint c = 0; c < problem->n_classes; c++) {
         const RefitCells *cells = problem->classes[c].cells;

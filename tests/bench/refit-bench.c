@@ -122,8 +122,9 @@ static gboolean measure_strategy(Bench *bench, gint repeat, const char *case_nam
                                  const RefitProblem *problem, const RefitStrategy *strategy,
                                  GError **error) {
     RefitPrediction prediction;
-    double start = now_ms(), planned, proved;
+    double start = now_ms(), planned, proved, scheduled;
     g_autoptr(RefitPlan) plan = refit_plan_new(problem, strategy, error);
+    g_autoptr(RefitSchedule) schedule = NULL;
 
     planned = now_ms();
     if (plan == NULL || !refit_plan_check(plan, error))
@@ -131,10 +132,16 @@ static gboolean measure_strategy(Bench *bench, gint repeat, const char *case_nam
     proved = now_ms();
     add_sample(bench, repeat, case_name, "plan", strategy->name, planned - start);
     add_sample(bench, repeat, case_name, "proof", strategy->name, proved - planned);
+    schedule = refit_schedule_new(plan, error);
+    scheduled = now_ms();
+    if (schedule == NULL || !refit_schedule_check(schedule, error))
+        return FALSE;
+    add_sample(bench, repeat, case_name, "schedule", strategy->name, scheduled - proved);
+    add_sample(bench, repeat, case_name, "schedule-proof", strategy->name, now_ms() - scheduled);
     if (bench->plan_only)
         return TRUE;
     proved = now_ms();
-    if (!refit_predict(&refit_executor_simgrid, plan, &prediction, error))
+    if (!refit_predict(&refit_executor_simgrid, schedule, NULL, &prediction, error))
         return FALSE;
     add_sample(bench, repeat, case_name, "predict", strategy->name, now_ms() - proved);
     return TRUE;

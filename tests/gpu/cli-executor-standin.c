@@ -7,6 +7,7 @@
  */
 
 #include "cli/cli-executor.h"
+#include "sim/refit-sim.h"
 
 static gboolean download_wrong(RefitGpuRank *rank, gpointer to, guint64 address, guint64 bytes,
                                GError **error) {
@@ -19,7 +20,7 @@ static gboolean download_wrong(RefitGpuRank *rank, gpointer to, guint64 address,
 
 static gboolean count_wrong(RefitGpuRank *rank, RefitEventFunc func, gpointer user_data,
                             RefitGpuResult *result_out, GError **error) {
-    if (!refit_gpu.run(rank, func, user_data, result_out, error))
+    if (!refit_gpu.wait(rank, func, user_data, result_out, error))
         return FALSE;
     result_out->out[REFIT_LINK_NETWORK]++;
     return TRUE;
@@ -35,16 +36,16 @@ static const RefitGpu *spoiled(const char *spoil) {
         if (g_str_equal(spoil, "byte"))
             gpu.memory_download = download_wrong;
         else
-            gpu.run = count_wrong;
+            gpu.wait = count_wrong;
         g_once_init_leave(&made, 1);
     }
     return &gpu;
 }
 
-static const RefitGpu *load(guint *n_devices_out, GError **error) {
+static const RefitGpu *load(GError **error) {
     const char *spoil = g_getenv("REFIT_STANDIN_SPOIL");
 
-    if (!refit_gpu.probe(n_devices_out, error))
+    if (!refit_gpu.executor.probe(error))
         return NULL;
     return spoil != NULL && !g_str_equal(spoil, "plan") ? spoiled(spoil) : &refit_gpu;
 }
@@ -54,6 +55,7 @@ static gboolean wants_threads(void) {
 }
 
 const CliExecutor cli_executors[] = {
+    {.name = "simgrid", .linked = &refit_executor_simgrid},
     {.name = "standin",
      .note = "stand-in, not a GPU",
      .load = load,

@@ -21,6 +21,9 @@ static void damage(RefitPlan *plan) {
             RefitPair *before = (RefitPair *)&plan->pairs[plan->transfers[dep].pair];
             before->stage = pair->stage;
             before->offset = pair->offset;
+            for (guint i = 0; i < before->n_transfers; i++)
+                ((RefitTransfer *)&plan->transfers[before->first_transfer + i])->stage =
+                    pair->stage;
             return;
         }
     }

@@ -6,6 +6,7 @@
 
 #include "executor-run.h"
 
+#include "executor-events.h"
 #include "executor-meet.h"
 
 #include <pthread.h>
@@ -31,7 +32,6 @@ typedef struct {
     _Atomic int outcome;
     guint64 version;
     int serves;
-    guint64 events, event_bytes;
     char text[MEET_TEXT];
 } Verdict;
 
@@ -48,6 +48,7 @@ typedef struct {
     Seat seat;
     RefitGpuRank *gpu;
     guint64 *source, *destination; /* device addresses */
+    GArray *events;                /* RefitEvent, of the last run */
     cudaStream_t stream;
     char **after;          /* destination parameters as the caller's stream saw them */
     guint n_versions;      /* brought so far */
@@ -124,47 +125,34 @@ static gboolean check_bytes(Member *self, GError **error) {
     return TRUE;
 }
 
-static void count_event(const RefitEvent *event, gpointer user_data) {
-    Verdict *verdict = user_data;
-
-    CHECK(event->start_s >= 0 && event->end_s >= event->start_s);
-    if (event->activity == REFIT_ACTIVITY_NETWORK || event->activity == REFIT_ACTIVITY_NVLINK)
-        verdict->event_bytes += event->bytes;
-    verdict->events++;
-}
-
 static void check_accounts(const Member *self, const RefitGpuResult *result) {
     const RefitRankAccount *account = &self->set->plan->accounts[self->rank];
-    guint64 staged = 0;
 
     for (guint link = 0; link < REFIT_N_LINKS; link++) {
         CHECK(result->in[link] == account->in[link]);
         CHECK(result->out[link] == account->out[link]);
     }
     CHECK(result->n_stages == self->set->plan->n_stages);
-    for (guint s = 0; s < result->n_stages; s++) {
-        CHECK(result->stages[s].end_s >= result->stages[s].start_s);
-        staged += result->stages[s].bytes[REFIT_ACTIVITY_NETWORK] +
-                  result->stages[s].bytes[REFIT_ACTIVITY_NVLINK];
-    }
-    CHECK(self->run->untimed ||
-          staged == account->in[REFIT_LINK_NETWORK] + account->out[REFIT_LINK_NETWORK] +
-                        account->in[REFIT_LINK_NVLINK] + account->out[REFIT_LINK_NVLINK]);
+    executor_events_check_sums(self->events, result);
 }
 
 /* Communicators are aborted with the run, not only when all is closed. */
-static gboolean wait_for_end(Member *self, Verdict *verdict, RefitGpuResult *result,
-                             GError **error) {
-    gboolean well = refit_gpu.wait(self->gpu, count_event, verdict, result, error);
+static gboolean wait_for_end(Member *self, GError **error) {
+    RefitGpuResult result;
+    gboolean well =
+        refit_gpu.wait(self->gpu, executor_events_collect, self->events, &result, error);
 
     CHECK(well || standin_comms_of((int)self->rank) == 0);
+    if (well)
+        check_accounts(self, &result);
+    CHECK(!well || !self->run->in_place || result.n_launches == 0);
+    CHECK(!well || result.version == self->n_versions + 1);
     return well;
 }
 
 /* Source parameters come by the caller's stream just before the run, and the destination's are read
  * on it just after. */
-static gboolean run_on_stream(Member *self, Verdict *verdict, RefitGpuResult *result,
-                              GError **error) {
+static gboolean run_on_stream(Member *self, GError **error) {
     const RefitRankViews *from = self->set->source[self->rank];
     const RefitRankViews *to = self->set->destination[self->rank];
     g_autoptr(GPtrArray) filled = g_ptr_array_new_with_free_func(g_free);
@@ -187,9 +175,13 @@ static gboolean run_on_stream(Member *self, Verdict *verdict, RefitGpuResult *re
             CUDA(cudaMemcpyAsync(self->after[p], (void *)self->destination[p],
                                  to->parameters[p].bytes, cudaMemcpyDeviceToHost, self->stream));
     }
-    gboolean well = wait_for_end(self, verdict, result, error);
+    gboolean well = wait_for_end(self, error);
     CUDA(cudaStreamSynchronize(self->stream));
     return well;
+}
+
+static RefitExecutorWork work_of(const Member *self, const RefitProgram *program) {
+    return (RefitExecutorWork){program->schedule, program, self->source, self->destination};
 }
 
 static void refuse(gboolean accepted, GError *error, const char *says) {
@@ -200,30 +192,36 @@ static void refuse(gboolean accepted, GError *error, const char *says) {
 
 /* Calls that no other rank hears of, whatever state the rank is in. */
 static void call_in_wrong_order(Member *self, gboolean running) {
-    const RefitGpuParameters parameters = {self->source, self->destination};
+    const RefitExecutorWork work = work_of(self, self->set->programs[self->rank]);
     GError *errors[3] = {NULL};
     gboolean accepted = refit_gpu.start(self->gpu, NULL, &errors[0]);
 
     refuse(accepted, errors[0],
            running ? "has been started and not waited for" : "nothing has been prepared");
     if (running)
-        accepted =
-            refit_gpu.prepare(self->gpu, self->set->programs[self->rank], &parameters, &errors[1]);
+        accepted = refit_gpu.executor.prepare(self->gpu, &work, &errors[1]);
     else
         accepted = refit_gpu.wait(self->gpu, NULL, NULL, NULL, &errors[1]);
     refuse(accepted, errors[1], running ? "a run is in progress" : "no run has been started");
-    accepted = refit_gpu.run(self->gpu, NULL, NULL, NULL, &errors[2]);
+    accepted = refit_gpu.executor.run(self->gpu, NULL, NULL, NULL, &errors[2]);
     refuse(accepted, errors[2], running ? "has been started" : "nothing has been prepared");
 }
 
-/* In one call, or in two. */
-static gboolean run_simply(Member *self, Verdict *verdict, RefitGpuResult *result, GError **error) {
-    if (self->rank % 2 == 0)
-        return refit_gpu.run(self->gpu, count_event, verdict, result, error);
+static gboolean run_in_one_call(Member *self, GError **error) {
+    RefitRunResult result;
+
+    if (!refit_gpu.executor.run(self->gpu, executor_events_collect, self->events, &result, error))
+        return FALSE;
+    CHECK(result.n_items == self->set->programs[self->rank]->n_turns);
+    CHECK(result.duration_s >= 0 && (result.duration_s == 0 || !self->run->untimed));
+    return TRUE;
+}
+
+static gboolean run_in_two_calls(Member *self, GError **error) {
     if (!refit_gpu.start(self->gpu, NULL, error))
         return FALSE;
     call_in_wrong_order(self, TRUE);
-    return wait_for_end(self, verdict, result, error);
+    return wait_for_end(self, error);
 }
 
 static gboolean leaves_at(const Member *self, ExecutorLeaves when) {
@@ -245,7 +243,7 @@ static void *abort_soon(void *argument) {
 }
 
 /* Its device moves nothing, so the run is where it is when the abort comes. */
-static gboolean run_aborted(Member *self, Verdict *verdict, GError **error) {
+static gboolean run_aborted(Member *self, GError **error) {
     pthread_t thread;
 
     if (aborts_at(self, EXECUTOR_ABORTS_BEFORE))
@@ -255,7 +253,7 @@ static gboolean run_aborted(Member *self, Verdict *verdict, GError **error) {
     gboolean well = refit_gpu.start(self->gpu, NULL, error);
     atomic_store(&self->may_abort, 1);
     CHECK(well == aborts_at(self, EXECUTOR_ABORTS_IN_WAIT));
-    well = well && wait_for_end(self, verdict, NULL, error);
+    well = well && wait_for_end(self, error);
     pthread_join(thread, NULL);
     CHECK(!well);
     return FALSE;
@@ -265,30 +263,34 @@ static gboolean run_and_leave(Member *self, GError **error) {
     if (!refit_gpu.start(self->gpu, NULL, error))
         return FALSE;
     if (leaves_at(self, EXECUTOR_CLOSES_IN_A_RUN))
-        refit_gpu.close(g_steal_pointer(&self->gpu));
+        refit_gpu.executor.close(g_steal_pointer(&self->gpu));
     g_set_error(error, REFIT_ERROR, REFIT_ERROR_BACKEND, "leaves");
     return FALSE;
 }
 
-static gboolean run_once(Member *self, Verdict *verdict, GError **error) {
-    RefitGpuResult result;
+static gboolean run_once(Member *self, GError **error) {
     const RefitRankViews *views = self->set->destination[self->rank];
+    gboolean well;
 
     for (guint p = 0; self->n_versions > 0 && p < (views != NULL ? views->n_parameters : 0); p++)
         if (!fill(self, views, FALSE, self->destination[p], p, error))
             return FALSE;
-    verdict->event_bytes = 0;
+    g_array_set_size(self->events, 0);
     if (leaves_at(self, EXECUTOR_NEVER_WAITS) || leaves_at(self, EXECUTOR_CLOSES_IN_A_RUN))
         return run_and_leave(self, error);
     if (self->run->aborts != EXECUTOR_NEVER_ABORTS && self->run->aborter == self->rank)
-        return run_aborted(self, verdict, error);
-    if (!(self->run->own_stream ? run_on_stream(self, verdict, &result, error)
-                                : run_simply(self, verdict, &result, error)))
+        return run_aborted(self, error);
+    if (self->run->own_stream)
+        well = run_on_stream(self, error);
+    else
+        well = self->rank % 4 == 2 ? run_in_one_call(self, error) : run_in_two_calls(self, error);
+    if (!well)
         return FALSE;
-    check_accounts(self, &result);
-    CHECK(result.version == ++self->n_versions);
-    CHECK(self->run->untimed ||
-          verdict->event_bytes == result.in[REFIT_LINK_NETWORK] + result.in[REFIT_LINK_NVLINK]);
+    CHECK(refit_gpu.version(self->gpu) == ++self->n_versions);
+    if (self->run->untimed)
+        CHECK(self->events->len == 0);
+    else
+        executor_events_check(self->set->schedule, self->rank, self->events);
     return check_bytes(self, error);
 }
 
@@ -318,51 +320,58 @@ static guint64 wrong_address(const Member *self) {
 /* All ranks fail, nothing can be run, and nothing is broken. */
 static void prepare_wrongly(Member *self) {
     gboolean misled = self->rank == self->run->misled;
-    RefitGpuParameters parameters = {self->source, self->destination};
+    RefitExecutorWork work = work_of(self, self->set->programs[self->rank]);
     guint64 *first =
         self->source != NULL && self->source[0] != 0 ? self->source : self->destination;
     guint64 right = first[0];
     g_autoptr(GError) error = NULL;
 
     if (misled && self->run->addresses == EXECUTOR_NO_LIST)
-        *(first == self->source ? &parameters.source : &parameters.destination) = NULL;
+        *(first == self->source ? &work.source : &work.destination) = NULL;
     else if (misled)
         first[0] = wrong_address(self);
-    CHECK(!refit_gpu.prepare(self->gpu, self->set->programs[self->rank], &parameters, &error));
+    CHECK(!refit_gpu.executor.prepare(self->gpu, &work, &error));
     CHECK(strstr(error->message, self->run->error_has) != NULL);
     CHECK(g_error_matches(error, REFIT_ERROR, REFIT_ERROR_INVALID));
     g_clear_error(&error);
-    CHECK(!refit_gpu.run(self->gpu, NULL, NULL, NULL, &error));
+    CHECK(!refit_gpu.executor.run(self->gpu, NULL, NULL, NULL, &error));
     CHECK(strstr(error->message, "nothing has been prepared") != NULL);
     if (misled && self->run->addresses == EXECUTOR_OTHER_DEVICE)
         CUDA(cudaFree((void *)first[0]));
     first[0] = right;
 }
 
-static gboolean prepare_and_run(Member *self, Verdict *verdict, const RefitProgram *program,
-                                GError **error) {
-    const RefitGpuParameters parameters = {self->source, self->destination};
+static gboolean prepare_and_run(Member *self, const RefitProgram *program, GError **error) {
+    const RefitExecutorWork work = work_of(self, program);
 
-    if (!refit_gpu.prepare(self->gpu, program, &parameters, error))
+    if (!refit_gpu.executor.prepare(self->gpu, &work, error))
         return FALSE;
+    CHECK(standin_events_of((int)self->rank) <=
+          executor_events_most(self->set->schedule, self->rank, self->run->untimed));
     if (leaves_at(self, EXECUTOR_NEVER_STARTS))
         return FALSE;
+    guint n_events = standin_events_of((int)self->rank);
     for (guint i = 0; i < self->run->n_runs; i++)
-        if (!run_once(self, verdict, error))
+        if (!run_once(self, error))
             return FALSE;
+    CHECK(standin_events_of((int)self->rank) == n_events);
     return TRUE;
 }
 
-static gboolean use(Member *self, Verdict *verdict, GError **error) {
+static gboolean use(Member *self, GError **error) {
     const RefitProgram *program = self->set->programs[self->rank];
     RefitPlan other_plan = *self->set->plan;
+    RefitSchedule other_schedule = *self->set->schedule;
     RefitProgram other = *program;
     char digest[65];
 
     if (!allocate(self, self->set->source[self->rank], !self->run->own_stream, &self->source,
                   error) ||
-        !allocate(self, self->set->destination[self->rank], FALSE, &self->destination, error))
+        (!self->run->in_place &&
+         !allocate(self, self->set->destination[self->rank], FALSE, &self->destination, error)))
         return FALSE;
+    if (self->run->in_place)
+        self->destination = self->source;
     if (leaves_at(self, EXECUTOR_NEVER_PREPARES))
         return FALSE;
     if (self->run->other_plan == self->rank + 1) {
@@ -371,8 +380,13 @@ static gboolean use(Member *self, Verdict *verdict, GError **error) {
         other_plan.digest = digest;
         other.plan = &other_plan;
     }
-    g_autofree RefitProgramPiece *pieces =
-        g_memdup2(program->pieces, program->n_pieces * sizeof *pieces);
+    g_autofree guint *comm_of =
+        g_memdup2(other_schedule.comm_of, MAX(other_schedule.n_streams, 1) * sizeof *comm_of);
+    if (self->run->other_schedule == self->rank + 1) {
+        comm_of[REFIT_LINK_LOCAL]++; /* where it would not be noticed */
+        other_schedule.comm_of = comm_of;
+        other.schedule = &other_schedule;
+    }
     g_autofree RefitExchange *exchanges =
         g_memdup2(program->exchanges, program->n_exchanges * sizeof *exchanges);
     if (self->run->short_message == self->rank + 1) {
@@ -384,12 +398,12 @@ static gboolean use(Member *self, Verdict *verdict, GError **error) {
         call_in_wrong_order(self, FALSE);
     if (self->run->addresses != EXECUTOR_RIGHT_ADDRESSES)
         prepare_wrongly(self);
-    if (!prepare_and_run(self, verdict, &other, error))
+    if (!prepare_and_run(self, &other, error))
         return FALSE;
     if (self->run->then == NULL)
         return TRUE;
     self->set = self->run->then;
-    return prepare_and_run(self, verdict, self->set->programs[self->rank], error);
+    return prepare_and_run(self, self->set->programs[self->rank], error);
 }
 
 static gboolean leaves(const Member *self) {
@@ -423,11 +437,13 @@ static void *member_main(void *argument) {
         .untimed = self->run->untimed,
         .kernel_blocks = 3,
     };
-    self->gpu = refit_gpu.open(&config, &error);
+    const RefitExecutorConfig executor = {.topology = topology, .rank = &config};
+    self->gpu = refit_gpu.executor.open(&executor, &error);
+    self->events = g_array_new(FALSE, FALSE, sizeof(RefitEvent));
     if (self->gpu != NULL && self->run->own_stream)
         self->stream = stream_new();
     if (self->gpu != NULL)
-        well = use(self, verdict, &error);
+        well = use(self, &error);
     if (leaves(self) && self->run->leaves != EXECUTOR_CLOSES_IN_A_RUN)
         return NULL; /* as if its process had ended */
     if (!well && self->run->informs && error != NULL)
@@ -439,11 +455,13 @@ static void *member_main(void *argument) {
     verdict->version = self->gpu != NULL ? refit_gpu.version(self->gpu) : 0;
     verdict->serves = self->gpu != NULL ? (int)refit_gpu.serves(self->gpu) : REFIT_SERVES_OLD;
     release(self, self->set->source[self->rank], self->source);
-    release(self, self->set->destination[self->rank], self->destination);
+    if (!self->run->in_place)
+        release(self, self->set->destination[self->rank], self->destination);
     g_strfreev(self->after);
+    g_array_unref(self->events);
     if (self->stream != NULL)
         CUDA(cudaStreamDestroy(self->stream));
-    refit_gpu.close(self->gpu);
+    refit_gpu.executor.close(self->gpu);
     CHECK(ncclGroupEnd() == ncclInvalidUsage); /* this thread is in no group */
     if (!leaves(self))
         atomic_store(&verdict->outcome, well ? RANK_WELL : RANK_FAILED);

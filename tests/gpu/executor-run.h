@@ -64,6 +64,7 @@ typedef struct {
     double timeout_s;
     gboolean untimed;
     gboolean own_stream; /* of the caller, with work before and after the run */
+    gboolean in_place;   /* both sides have the same memory; one run */
     ExecutorLeaves leaves;
     guint leaver; /* this rank */
     ExecutorAborts aborts;
@@ -80,11 +81,17 @@ typedef struct {
     const char *error_has;     /* every rank that fails says this; NULL: anything */
     guint blamed;              /* 1 + rank that need not; 0: none */
     guint other_plan;          /* 1 + rank that brings a plan of another digest; 0: none */
+    guint other_schedule;      /* 1 + rank whose schedule deals communicators otherwise; 0: none */
     guint lone; /* 1 + rank that is alone in its NVLink domain; 0: none but the topology's */
     guint short_message; /* 1 + rank whose programs expect other sizes; 0: none */
 } ExecutorRun;
 
-/* Runs it and checks, in this process: bytes, accounts, versions, what is left. */
+/* Chains have all slices that the profile allows, however small the tensors of a test are. */
+static inline void executor_cut_small(RefitCase *refit_case) {
+    refit_case->profile->slice_bytes.value = 1;
+}
+
+/* Runs it and checks, in this process: bytes, accounts, events, versions, what is left. */
 void executor_run(const ProgramSet *set, const ExecutorRun *run);
 
 G_END_DECLS

@@ -33,7 +33,7 @@ set_target_properties(refit-standin-plugin PROPERTIES PREFIX "" OUTPUT_NAME refi
 
 # The programs of plans, as in the tests of the core.
 set(unit ${PROJECT_SOURCE_DIR}/tests/unit)
-set(runs executor-meet.c executor-run.c fault-runs.c ${unit}/program-run.c ${unit}/random-case.c)
+set(runs executor-events.c executor-meet.c executor-run.c fault-runs.c ${unit}/program-run.c ${unit}/random-case.c)
 
 function(refit_add_executor_test name)
   refit_add_standin_test(${name} SOURCES ${runs} ${ARGN})
@@ -41,6 +41,7 @@ function(refit_add_executor_test name)
 endfunction()
 
 refit_add_executor_test(test-executor)
+refit_add_executor_test(test-executor-events)
 refit_add_executor_test(test-executor-faults)
 refit_add_executor_test(test-executor-mutants)
 refit_add_executor_test(test-executor-shipped)

@@ -37,6 +37,7 @@ static void body(void) {
             : g_strdup("tiny");
     g_autoptr(RefitCase) refit_case = refit_case_load(input_store(), path, NULL, &error);
     g_assert_no_error(error);
+    executor_cut_small(refit_case);
     g_autoptr(RefitProblem) problem = plan_case_problem(refit_case);
     g_autoptr(RefitPlan) plan =
         plan_with(problem, what->strategy != NULL ? what->strategy : "refit");

@@ -113,7 +113,7 @@ ProgramSet *report_file_programs(const RefitPlan *plan) {
 
     for (guint rank = 0; rank < set->n_ranks; rank++)
         if (set->programs[rank] == NULL)
-            set->programs[rank] = refit_program_new(set->index, rank, NULL, NULL, &error);
+            set->programs[rank] = refit_program_new(set->schedule, rank, NULL, NULL, &error);
     g_assert_no_error(error);
     return set;
 }

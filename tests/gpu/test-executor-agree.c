@@ -102,7 +102,7 @@ static void test_one_small_gather(void) {
     g_assert_true(refit_gpu_agree(&self, &mine, NULL, &all, &error));
     g_assert_no_error(error);
     g_assert_cmpuint(others.n_gathers, ==, 1);
-    g_assert_cmpuint(others.bytes[0], ==, 48);
+    g_assert_cmpuint(others.bytes[0], ==, 56);
     g_assert_cmpuint(all[1].sent, ==, 5);
     g_assert_cmpuint(all[3].same, ==, 7);
     g_assert_cmpuint(all[3].sent, ==, G_MAXUINT64);
@@ -251,7 +251,7 @@ static void test_broadcast(void) {
 
 int main(int argc, char **argv) {
     g_test_init(&argc, &argv, NULL);
-    g_test_add_func("/agree/one-gather-of-48-bytes-when-all-is-well", test_one_small_gather);
+    g_test_add_func("/agree/one-gather-of-56-bytes-when-all-is-well", test_one_small_gather);
     g_test_add_func("/agree/why-another-failed-is-heard-in-a-second-gather",
                     test_why_another_failed);
     g_test_add_func("/agree/the-own-failure-is-cut-between-characters", test_own_failure);

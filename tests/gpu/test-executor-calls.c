@@ -14,7 +14,7 @@
 static void body_probe_fails(void) {
     g_autoptr(GError) error = NULL;
 
-    CHECK(!refit_gpu.probe(NULL, &error));
+    CHECK(!refit_gpu.executor.probe(&error) && refit_gpu.n_devices() == 0);
     CHECK(g_error_matches(error, REFIT_ERROR, REFIT_ERROR_NOT_SUPPORTED));
     CHECK(refit_error_exit_code(error) == 5 && strchr(error->message, '\n') == NULL);
     g_printerr("%s\n", error->message);
@@ -32,13 +32,12 @@ static void test_no_gpu(void) {
 
 static void body_probe(void) {
     g_autoptr(GError) error = NULL;
-    guint n = 0;
 
     g_unsetenv("NCCL_LAUNCH_ORDER_IMPLICIT");
-    CHECK(refit_gpu.probe(&n, &error) && n == 3);
+    CHECK(refit_gpu.executor.probe(&error) && refit_gpu.n_devices() == 3);
     CHECK(g_strcmp0(g_getenv("NCCL_LAUNCH_ORDER_IMPLICIT"), "1") == 0);
     g_setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "0", TRUE);
-    CHECK(refit_gpu.probe(NULL, &error));
+    CHECK(refit_gpu.executor.probe(&error));
     CHECK(g_strcmp0(g_getenv("NCCL_LAUNCH_ORDER_IMPLICIT"), "0") == 0);
 }
 
@@ -66,9 +65,10 @@ static RefitGpuConfig config_alone(void) {
 }
 
 static void refuse_open(const RefitGpuConfig *config, RefitError code, const char *says) {
+    const RefitExecutorConfig executor = {.rank = config};
     g_autoptr(GError) error = NULL;
 
-    CHECK(refit_gpu.open(config, &error) == NULL);
+    CHECK(refit_gpu.executor.open(&executor, &error) == NULL);
     CHECK(g_error_matches(error, REFIT_ERROR, (gint)code));
     CHECK(strstr(error->message, says) != NULL);
 }
@@ -76,6 +76,7 @@ static void refuse_open(const RefitGpuConfig *config, RefitError code, const cha
 static void body_config(void) {
     RefitGpuConfig config = config_alone();
 
+    refuse_open(NULL, REFIT_ERROR_INVALID, "which rank this is has not been stated");
     config.rank = 1;
     refuse_open(&config, REFIT_ERROR_INVALID, "a rank must be below the number of ranks");
     config = config_alone();
@@ -99,9 +100,14 @@ static void test_config(void) {
 static void body_order(void) {
     g_autoptr(GError) error = NULL;
     const RefitGpuConfig config = config_alone();
-    RefitGpuRank *rank = refit_gpu.open(&config, &error);
+    const RefitExecutorConfig executor = {.rank = &config};
+    const RefitExecutorWork work = {0};
+    RefitGpuRank *rank = refit_gpu.executor.open(&executor, &error);
 
     CHECK(rank != NULL);
+    CHECK(!refit_gpu.executor.prepare(rank, &work, &error));
+    CHECK(strstr(error->message, "rank 0 got no program") != NULL);
+    g_clear_error(&error);
     CHECK(!refit_gpu.start(rank, NULL, &error));
     CHECK(strstr(error->message, "nothing has been prepared") != NULL);
     g_clear_error(&error);
@@ -112,8 +118,8 @@ static void body_order(void) {
     CHECK(refit_gpu.memory_alloc(rank, (guint64)1 << 50, &error) == 0);
     CHECK(strstr(error->message, "1125899906842624 bytes: cudaMalloc: out of memory") != NULL);
     refit_gpu.memory_free(rank, 0);
-    refit_gpu.close(rank);
-    refit_gpu.close(NULL);
+    refit_gpu.executor.close(rank);
+    refit_gpu.executor.close(NULL);
 }
 
 static void test_order(void) {
@@ -123,8 +129,7 @@ static void test_order(void) {
 /* ---- boxes ---- */
 
 static const guint64 sources[] = {1000000}, destinations[] = {2000000};
-static const RefitGpuParameters parameters = {sources, destinations};
-static const RefitGpuPlaces places = {&parameters, 3000000, 4000000};
+static const RefitGpuPlaces places = {sources, destinations, 3000000, 4000000};
 
 static RefitByteRun run_at(guint64 from, guint64 to, guint64 bytes) {
     return (RefitByteRun){.from_memory = REFIT_MEMORY_SOURCE,
@@ -202,8 +207,7 @@ static void test_fold_random(void) {
 static void test_in_place(void) {
     g_autoptr(GArray) boxes = g_array_new(FALSE, FALSE, sizeof(RefitGpuBox));
     const guint64 shared[] = {1000000};
-    const RefitGpuParameters same = {shared, shared};
-    const RefitGpuPlaces one_place = {&same, 0, 0};
+    const RefitGpuPlaces one_place = {shared, shared, 0, 0};
     RefitByteRun run = run_at(64, 64, 32);
 
     run.to_memory = REFIT_MEMORY_DESTINATION;

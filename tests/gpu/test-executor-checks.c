@@ -279,6 +279,7 @@ static Report *commit_report(json_t *root, guint n_ranks, guint n_chunks) {
     Report *report = report_new(root, &error);
     g_assert_no_error(error);
     report->refit_case->profile->slices = n_chunks;
+    executor_cut_small(report->refit_case);
     return report;
 }
 

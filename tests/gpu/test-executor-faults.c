@@ -170,6 +170,16 @@ static void test_other_plan(void) {
     fault_runs(&run, 1);
 }
 
+static void test_other_schedule(void) {
+    const FaultRun run = {.run = {.n_runs = 1,
+                                  .timeout_s = 60,
+                                  .must_fail = TRUE,
+                                  .other_schedule = 1 + 3,
+                                  .error_has = "ranks 0 and 3 have different schedules"}};
+
+    fault_runs(&run, 1);
+}
+
 static void test_other_sizes(void) {
     const FaultRun run = {
         .run = {.n_runs = 1,
@@ -311,6 +321,7 @@ int main(int argc, char **argv) {
     g_test_add_func("/executor-faults/a-user-aborts", test_aborted);
     g_test_add_func("/executor-faults/the-callers-stream-goes-on", test_stream);
     g_test_add_func("/executor-faults/plans-differ", test_other_plan);
+    g_test_add_func("/executor-faults/schedules-differ", test_other_schedule);
     g_test_add_func("/executor-faults/sizes-differ", test_other_sizes);
     g_test_add_func("/executor-faults/plans-follow-each-other", test_prepared_again);
     g_test_add_func("/executor-faults/addresses-are-wrong", test_wrong_addresses);

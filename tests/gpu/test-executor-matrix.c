@@ -84,6 +84,7 @@ static void run_plan(const M2nRow *row, const RefitStrategy *strategy) {
     g_autoptr(RefitCase) refit_case =
         m2n_row_case(&small, two ? 2 : 1, chosen.share->domain_size,
                      m2n_row_elements(row) / m2n_row_elements(&small));
+    executor_cut_small(refit_case);
     g_autoptr(RefitProblem) problem = plan_case_problem(refit_case);
     g_autoptr(RefitPlan) plan = strategy_plan(problem, strategy->name);
     g_autoptr(ProgramSet) set = program_set_new(plan);

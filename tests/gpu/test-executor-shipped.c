@@ -213,6 +213,7 @@ static void body_case(void) {
     const ExecutorRun run = {.as = chosen.as, .n_runs = 1, .timeout_s = 120};
     g_autofree char *path = path_of(chosen.name);
     g_autoptr(RefitCase) refit_case = load(path);
+    executor_cut_small(refit_case);
     g_autoptr(RefitProblem) problem = plan_case_problem(refit_case);
     guint64 bytes = refit_model_bytes(refit_case->model);
     gboolean all = strategy_long_tier() || !EXECUTOR_IS_SLOW;

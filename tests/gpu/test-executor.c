@@ -37,6 +37,7 @@ static void body_tiny(void) {
     g_autoptr(RefitCase) refit_case = refit_case_load(input_store(), "tiny", NULL, &error);
 
     g_assert_no_error(error);
+    executor_cut_small(refit_case);
     run_case(refit_case);
 }
 

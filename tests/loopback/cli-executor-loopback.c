@@ -5,31 +5,37 @@
  */
 
 #include "cli/cli-executor.h"
+#include "sim/refit-sim.h"
 
 enum { ANY_NUMBER = 4096 };
 
 /* Every rank is told that it has a GPU of its own. */
-static RefitGpuRank *open_shared(const RefitGpuConfig *config, GError **error) {
-    RefitGpuConfig shared = *config;
+static gpointer open_shared(const RefitExecutorConfig *config, GError **error) {
+    RefitExecutorConfig executor = *config;
+    RefitGpuConfig shared = *config->rank;
 
     shared.device = 0;
-    /* cppcheck-suppress returnDanglingLifetime // a call, not a list of values */
-    return refit_gpu.open(&shared, error);
+    executor.rank = &shared;
+    /* cppcheck-suppress returnDanglingLifetime // a call, which copies it */
+    return refit_gpu.executor.open(&executor, error);
 }
 
-static const RefitGpu *load(guint *n_devices_out, GError **error) {
+static guint any_number(void) {
+    return ANY_NUMBER;
+}
+
+static const RefitGpu *load(GError **error) {
     static RefitGpu gpu;
     static gsize made;
 
     if (g_once_init_enter(&made)) { /* before ranks start */
         gpu = refit_gpu;
-        gpu.open = open_shared;
+        gpu.executor.open = open_shared;
+        gpu.n_devices = any_number;
         g_once_init_leave(&made, 1);
     }
-    if (!refit_gpu.probe(n_devices_out, error))
+    if (!refit_gpu.executor.probe(error))
         return NULL;
-    if (n_devices_out != NULL)
-        *n_devices_out = ANY_NUMBER;
     return &gpu;
 }
 
@@ -38,6 +44,7 @@ static gboolean always(void) {
 }
 
 const CliExecutor cli_executors[] = {
+    {.name = "simgrid", .linked = &refit_executor_simgrid},
     {.name = "loopback", .note = REFIT_LOOPBACK_NOTE, .load = load, .wants_threads = always},
     {.name = NULL},
 };

@@ -188,3 +188,7 @@ guint standin_event_leaks(void) {
     }
     return n;
 }
+
+unsigned standin_events_of(int device) {
+    return atomic_load(&n_events[device]);
+}

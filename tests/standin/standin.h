@@ -36,6 +36,8 @@ void standin_work_for(int device);
 /* For tests: communicators of the device that have not been destroyed or aborted; 0 where a kernel
  * hangs, for nothing can be ended there. */
 unsigned standin_comms_of(int device);
+/* For tests: events of the device that have not been destroyed. */
+unsigned standin_events_of(int device);
 
 /* Queues a kernel: `run` is called once on the stream's thread, then `drop`, with `closure`. */
 cudaError_t standin_launch(cudaStream_t stream, const char *name, void (*run)(void *closure),

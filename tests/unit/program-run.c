@@ -41,11 +41,11 @@ ProgramSet *program_set_new(const RefitPlan *plan) {
     set->source = g_new0(RefitRankViews *, set->n_ranks);
     set->destination = g_new0(RefitRankViews *, set->n_ranks);
     set->programs = g_new0(RefitProgram *, set->n_ranks);
-    set->index = refit_program_index_new(plan, &error);
+    set->schedule = refit_schedule_new(plan, &error);
+    g_assert_no_error(error);
+    g_assert_true(refit_schedule_check(set->schedule, &error));
     g_assert_no_error(error);
     for (guint rank = 0; rank < set->n_ranks; rank++) {
-        guint64 most;
-
         if (plan->problem->failed[rank])
             continue;
         if (is_rank_of(refit_case->source, rank))
@@ -53,14 +53,11 @@ ProgramSet *program_set_new(const RefitPlan *plan) {
         for (guint d = 0; d < refit_case->n_destinations; d++)
             if (is_rank_of(refit_case->destinations[d], rank))
                 set->destination[rank] = views_of(refit_case->destinations[d], rank);
-        set->programs[rank] =
-            refit_program_new(set->index, rank, set->source[rank], set->destination[rank], &error);
+        set->programs[rank] = refit_program_new(set->schedule, rank, set->source[rank],
+                                                set->destination[rank], &error);
         g_assert_no_error(error);
         g_assert_true(refit_program_check(set->programs[rank], &error));
         g_assert_no_error(error);
-        g_assert_true(refit_program_index_staging(set->index, rank, &most, &error));
-        g_assert_no_error(error);
-        g_assert_cmpuint(set->programs[rank]->staging_bytes, <=, most);
     }
     g_assert_true(
         refit_programs_check((const RefitProgram *const *)set->programs, set->n_ranks, &error));
@@ -76,7 +73,7 @@ void program_set_free(ProgramSet *set) {
         refit_rank_views_free(set->source[rank]);
         refit_rank_views_free(set->destination[rank]);
     }
-    refit_program_index_free(set->index);
+    refit_schedule_free(set->schedule);
     g_free(set->source);
     g_free(set->destination);
     g_free(set->programs);
@@ -199,7 +196,6 @@ typedef struct {
     GArray **on_stream; /* per stream: guint, its turns */
     guint *started;     /* per stream */
     guint *turn_left;   /* per turn: exchanges not done; G_MAXUINT before it starts */
-    guint *first_turn;  /* per step: place of its first turn on its stream */
     guint *done_prefix; /* per stream: turns done, without a gap */
     guint n_done;       /* turns done, without a gap */
     GPtrArray *ops;     /* of this rank; borrowed */
@@ -224,7 +220,7 @@ static guint8 *message_at(Run *run, const Op *op) {
     if (!exchange->direct) {
         g_assert_cmpuint(op->bytes, <=, exchange->wire_bytes);
         return bytes_at(store, REFIT_MEMORY_STAGING, 0,
-                        exchange->wire + place % exchange->wire_slots * exchange->wire_bytes,
+                        exchange->wire + place % REFIT_SCHEDULE_SLOTS * exchange->wire_step,
                         op->bytes);
     }
     if (exchange->sliced)
@@ -353,9 +349,11 @@ static gboolean is_waited_for(const Rank *rank, const RefitTurn *turn, const Ref
     const RefitProgramStep *on = &rank->program->steps[wait->step];
     guint n = on->n_numbers;
 
+    if (wait->in_slices && turn->number <= on->number)
+        return TRUE;
     if (wait->in_slices)
-        n = turn->number <= on->number ? 0 : MIN(n, turn->number - on->number);
-    return rank->done_prefix[on->stream] >= rank->first_turn[wait->step] + n * on->n_chunks;
+        n = MIN(n, turn->number - on->number);
+    return rank->done_prefix[on->stream] >= on->first_turn + n * on->n_chunks;
 }
 
 static gboolean may_start(const Run *run, const Rank *rank, guint t) {
@@ -363,15 +361,10 @@ static gboolean may_start(const Run *run, const Rank *rank, guint t) {
     const RefitProgramStep *step = &rank->program->steps[turn->step];
     guint place = refit_program_turn_place(rank->program, turn);
 
-    for (guint e = step->first_exchange; e < step->first_exchange + step->n_exchanges; e++)
-        if (rank->program->exchanges[e].wire_bytes > 0 && place >= REFIT_PROGRAM_WIRE_SLOTS) {
-            guint before =
-                g_array_index(rank->on_stream[step->stream], guint,
-                              rank->first_turn[turn->step] + place - REFIT_PROGRAM_WIRE_SLOTS);
-
-            if (rank->turn_left[before] != 0)
-                return FALSE;
-        }
+    if (step->link != REFIT_LINK_LOCAL && place >= REFIT_SCHEDULE_SLOTS &&
+        rank->turn_left[g_array_index(rank->on_stream[step->stream], guint,
+                                      place - REFIT_SCHEDULE_SLOTS)] != 0)
+        return FALSE;
     if (run->order == PROGRAM_ORDER_SERIAL && rank->n_done < t)
         return FALSE;
     for (guint w = step->first_wait; w < step->first_wait + step->n_waits; w++)
@@ -492,14 +485,12 @@ static void rank_init(Rank *rank, const ProgramSet *set, guint number) {
     rank->started = g_new0(guint, program->n_streams);
     rank->done_prefix = g_new0(guint, program->n_streams);
     rank->turn_left = g_new(guint, MAX(program->n_turns, 1));
-    rank->first_turn = g_new(guint, MAX(program->n_steps, 1));
     for (guint t = 0; t < program->n_turns; t++) {
         const RefitProgramStep *step = &program->steps[program->turns[t].step];
         GArray *turns = rank->on_stream[step->stream];
 
         rank->turn_left[t] = G_MAXUINT;
-        if (refit_program_turn_place(program, &program->turns[t]) == 0)
-            rank->first_turn[program->turns[t].step] = turns->len;
+        g_assert_cmpuint(refit_program_turn_place(program, &program->turns[t]), ==, turns->len);
         g_array_append_val(turns, t);
     }
 }
@@ -514,7 +505,6 @@ static void rank_clear(Rank *rank) {
     g_free(rank->started);
     g_free(rank->done_prefix);
     g_free(rank->turn_left);
-    g_free(rank->first_turn);
 }
 
 static char *compare_memory(const ProgramSet *set, guint rank, const RefitRankViews *views,

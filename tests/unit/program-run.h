@@ -12,14 +12,13 @@ G_BEGIN_DECLS
 /* The programs of all ranks of a plan. */
 typedef struct {
     const RefitPlan *plan;
-    RefitProgramIndex *index;
+    RefitSchedule *schedule;
     guint n_ranks;
     RefitRankViews **source, **destination; /* per rank; NULL when not on that side */
     RefitProgram **programs;
 } ProgramSet;
 
-/* Asserts that all of them can be made, pass their proofs, agree, and take no more staging memory
- * than announced. */
+/* Asserts that all of them can be made, pass their proofs and agree. */
 ProgramSet *program_set_new(const RefitPlan *plan);
 void program_set_free(ProgramSet *set);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(ProgramSet, program_set_free)
@@ -52,17 +51,14 @@ void program_set_assert_right(const ProgramSet *set, guint seed);
  */
 static inline guint64 program_least_staging(RefitCase *refit_case, const RefitPlan *plan) {
     g_autoptr(GError) error = NULL;
-    guint64 most = 0, bytes;
+    guint64 most = 0;
 
     g_assert_true(plan->problem->refit_case == refit_case);
     refit_case->budget_staging_bytes = 1;
-    g_autoptr(RefitProgramIndex) index = refit_program_index_new(plan, &error);
+    g_autoptr(RefitSchedule) schedule = refit_schedule_new(plan, &error);
     g_assert_no_error(error);
-    for (guint rank = 0; rank < plan->problem->n_ranks; rank++) {
-        g_assert_true(refit_program_index_staging(index, rank, &bytes, &error));
-        g_assert_no_error(error);
-        most = MAX(most, bytes);
-    }
+    for (guint rank = 0; rank < plan->problem->n_ranks; rank++)
+        most = MAX(most, refit_schedule_staging_bytes(schedule, rank));
     return most;
 }
 

@@ -4,7 +4,7 @@
  * in order, and without a transfer that touches a lost rank.
  */
 
-#include "model/plan/refit-progress.h"
+#include "model/schedule/refit-schedule.h"
 #include "strategy-cases.h"
 #include "validation/refit-demand.h"
 
@@ -48,7 +48,9 @@ static void check_plans(const RefitProblem *problem, const guint8 *failed) {
     for (guint s = 0; refit_strategies()[s] != NULL; s++) {
         g_autoptr(RefitPlan) plan = refit_plan_new(problem, refit_strategies()[s], &error);
         g_assert_no_error(error);
-        g_assert_true(refit_plan_check_progress(plan, &error));
+        g_autoptr(RefitSchedule) schedule = refit_schedule_new(plan, &error);
+        g_assert_no_error(error);
+        g_assert_true(refit_schedule_check(schedule, &error));
         g_assert_no_error(error);
         for (guint t = 0; t < plan->n_transfers; t++) {
             g_assert_false(failed[plan->transfers[t].src]);

@@ -184,25 +184,22 @@ static gboolean damage(Copy *copy, guint kind) {
         copy->messages[3] = swap;
         break;
     case 42:
-        copy->plan.window = 0;
-        break;
-    case 43:
         copy->stages[0].slices = 0;
         break;
-    case 44:
+    case 43:
         copy->stages[1].track = 2;
         break;
-    case 45:
+    case 44:
         copy->batches[0].lane = 1;
         break;
-    case 46:
+    case 45:
         copy->obligations[1].ranks = falling_ranks;
         break;
-    case 47:
+    case 46:
         copy->obligations[1].ranks = repeated_ranks;
         copy->obligations[1].n_ranks = 5;
         break;
-    case 48:
+    case 47:
         copy->obligations[0] = copy->obligations[1];
         break;
     default:

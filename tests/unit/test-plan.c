@@ -343,7 +343,6 @@ static void test_runs_in_local_buffers(void) {
 
 typedef enum {
     SAME,
-    OTHER_WINDOW,
     OTHER_STRATEGY,
     OTHER_SLICES,
     OTHER_STAGE_NAME,
@@ -364,7 +363,6 @@ typedef enum {
 static RefitPlan *changed_plan(const RefitProblem *problem, Change change) {
     g_autoptr(RefitPlanBuilder) builder =
         refit_plan_builder_new(problem, change == OTHER_STRATEGY ? "other" : "by hand");
-    refit_plan_builder_set_window(builder, change == OTHER_WINDOW ? 3 : 2);
     refit_plan_builder_add_stage(builder, "one", 1);
     refit_plan_builder_add_stage(builder, change == OTHER_STAGE_NAME ? "three" : "two",
                                  change == OTHER_SLICES ? 3 : 2);

@@ -220,7 +220,7 @@ static void test_too_many_peers(void) {
     g_autoptr(ProgramSet) set = program_set_new(plan);
 
     g_assert_cmpuint(plan->stages[0].slices, ==, 4);
-    g_assert_cmpuint(refit_program_index_slices(set->index, 0, 0), ==, 1);
+    g_assert_cmpuint(refit_schedule_slices(set->schedule, 0, 0), ==, 1);
     program_set_assert_right(set, 7);
 }
 

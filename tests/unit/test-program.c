@@ -105,24 +105,24 @@ static void test_worked_numbers(void) {
 static void test_cuts(void) {
     static const guint64 big = G_GUINT64_CONSTANT(1) << 60;
 
-    g_assert_cmpuint(refit_program_cut(64, 4, 0), ==, 0);
-    g_assert_cmpuint(refit_program_cut(64, 4, 1), ==, 16);
-    g_assert_cmpuint(refit_program_cut(64, 4, 3), ==, 48);
-    g_assert_cmpuint(refit_program_cut(64, 4, 4), ==, 64);
-    g_assert_cmpuint(refit_program_cut(100, 3, 1), ==, 32);
-    g_assert_cmpuint(refit_program_cut(100, 3, 2), ==, 64);
+    g_assert_cmpuint(refit_schedule_cut(64, 4, 0), ==, 0);
+    g_assert_cmpuint(refit_schedule_cut(64, 4, 1), ==, 16);
+    g_assert_cmpuint(refit_schedule_cut(64, 4, 3), ==, 48);
+    g_assert_cmpuint(refit_schedule_cut(64, 4, 4), ==, 64);
+    g_assert_cmpuint(refit_schedule_cut(100, 3, 1), ==, 32);
+    g_assert_cmpuint(refit_schedule_cut(100, 3, 2), ==, 64);
     /* Too small to be cut: all of it comes with the last slice. */
-    g_assert_cmpuint(refit_program_cut(6, 4, 3), ==, 0);
-    g_assert_cmpuint(refit_program_cut(6, 4, 4), ==, 6);
-    g_assert_cmpuint(refit_program_cut(big + 5, 65536, 65535), ==, big / 65536 * 65535);
-    g_assert_cmpuint(refit_program_cut(big + 5, 65536, 65536), ==, big + 5);
-    g_assert_cmpuint(refit_program_cut(7, 1, 0), ==, 0);
-    g_assert_cmpuint(refit_program_cut(7, 1, 1), ==, 7);
+    g_assert_cmpuint(refit_schedule_cut(6, 4, 3), ==, 0);
+    g_assert_cmpuint(refit_schedule_cut(6, 4, 4), ==, 6);
+    g_assert_cmpuint(refit_schedule_cut(big + 5, 65536, 65535), ==, big / 65536 * 65535);
+    g_assert_cmpuint(refit_schedule_cut(big + 5, 65536, 65536), ==, big + 5);
+    g_assert_cmpuint(refit_schedule_cut(7, 1, 0), ==, 0);
+    g_assert_cmpuint(refit_schedule_cut(7, 1, 1), ==, 7);
     for (guint bytes = 0; bytes < 300; bytes++)
         for (guint slices = 1; slices < 20; slices++)
             for (guint i = 0; i < slices; i++)
-                g_assert_cmpuint(refit_program_cut(bytes, slices, i), <=,
-                                 refit_program_cut(bytes, slices, i + 1));
+                g_assert_cmpuint(refit_schedule_cut(bytes, slices, i), <=,
+                                 refit_schedule_cut(bytes, slices, i + 1));
 }
 
 /* A chain of three hops in four slices: at number k, hop h carries slice k - h. */

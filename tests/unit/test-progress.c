@@ -1,11 +1,9 @@
 /*
  * Progress of ranks through steps: schedules that finish and those that do not, who waits for whom,
- * against a slow player on small random schedules; and plans of every strategy as schedules,
- * with steps put out of order.
+ * against a slow player on small random schedules.
  */
 
-#include "model/plan/refit-progress.h"
-#include "strategy-cases.h"
+#include "validation/refit-progress.h"
 
 /* "ab,c" is two steps: operations a and b, then c. */
 static void add_steps(RefitProgress *progress, guint rank, const char *steps) {
@@ -167,95 +165,6 @@ static void test_against_slow_player(void) {
     g_assert_cmpuint(n_stuck, >, 100);
 }
 
-/* ---- plans ---- */
-
-static void test_strategies(void) {
-    static const StrategyCase described = {
-        .topology = "node:4 gpu:4 nvlink:450GBps nic:50GBps",
-        .tensors = "  - {name: \"w.{0-9}\", shape: [16, 8], role: dense_up}\n"
-                   "  - {name: v, shape: [12, 4], role: norm}\n",
-        .source = "gpus: 8, rules: [{tensors: \"w.*\", mesh: [2, 4], place: [replicate, "
-                  "{shard: 0}]}, {tensors: v, place: [{shard: 0}]}]",
-        .pools = {"gpus: 8, first_gpu: 8, rules: [{tensors: \"*\", mesh: [4, 2], place: "
-                  "[replicate, {shard: 1}]}]"}};
-    g_autoptr(RefitCase) refit_case = strategy_case_new(&described);
-    g_autoptr(RefitProblem) problem = plan_case_problem(refit_case);
-    for (guint i = 0; refit_strategies()[i] != NULL; i++) {
-        g_autoptr(GError) error = NULL;
-        g_autoptr(RefitPlan) plan = refit_plan_new(problem, refit_strategies()[i], &error);
-        g_assert_no_error(error);
-        g_assert_true(refit_plan_check_progress(plan, &error));
-        g_assert_no_error(error);
-    }
-}
-
-static void test_shipped(void) {
-    static const char *const names[] = {"tiny", "qwen3-30b-h100", "prefill-decode-h100"};
-    for (guint i = 0; i < G_N_ELEMENTS(names); i++) {
-        g_autoptr(GError) error = NULL;
-        g_autoptr(RefitCase) refit_case = refit_case_load(input_store(), names[i], NULL, &error);
-        g_assert_no_error(error);
-        g_autoptr(RefitProblem) problem = plan_case_problem(refit_case);
-        for (guint s = 0; refit_strategies()[s] != NULL; s++) {
-            g_autoptr(RefitPlan) plan = refit_plan_new(problem, refit_strategies()[s], &error);
-            g_assert_no_error(error);
-            g_assert_true(refit_plan_check_progress(plan, &error));
-            g_assert_no_error(error);
-        }
-    }
-}
-
-static void assert_finishes(RefitPlan *made) {
-    g_autoptr(RefitPlan) plan = made;
-    g_autoptr(GError) error = NULL;
-    g_assert_true(refit_plan_check_progress(plan, &error));
-    g_assert_no_error(error);
-}
-
-static void test_plans_by_hand(void) {
-    g_autoptr(RefitCase) refit_case = plan_case_worked();
-    g_autoptr(RefitProblem) problem = plan_case_problem(refit_case);
-    assert_finishes(plan_case_worked_plan(problem));
-    assert_finishes(plan_case_relay_plan(problem));
-    assert_finishes(plan_case_bucket_plan(problem));
-    assert_finishes(plan_case_direct_plan(problem));
-}
-
-/* A hop that follows one of the same offset cannot start. */
-static void test_late_dependency(void) {
-    g_autoptr(RefitCase) refit_case = plan_case_worked();
-    g_autoptr(RefitProblem) problem = plan_case_problem(refit_case);
-    g_autoptr(RefitPlan) plan = plan_case_bucket_plan(problem);
-    g_autoptr(GError) error = NULL;
-    RefitPair *pairs = g_memdup2(plan->pairs, plan->n_pairs * sizeof(RefitPair));
-    const RefitPair *kept = plan->pairs;
-    guint last = plan->n_pairs - 1;
-    pairs[last].offset = pairs[last - 1].offset;
-    plan->pairs = pairs;
-    g_assert_false(refit_plan_check_progress(plan, &error));
-    input_assert_error(error, REFIT_ERROR_COVERAGE,
-                       "a plan by the strategy by hand: the message of step *");
-    plan->pairs = kept;
-    g_free(pairs);
-}
-
-/* Two messages whose order was turned round: the relay waits for what is numbered behind it. */
-static void test_turned_round(void) {
-    g_autoptr(RefitCase) refit_case = plan_case_worked();
-    g_autoptr(RefitProblem) problem = plan_case_problem(refit_case);
-    g_autoptr(RefitPlan) plan = plan_case_relay_plan(problem);
-    g_autoptr(GError) error = NULL;
-    RefitPair *pairs = g_memdup2(plan->pairs, plan->n_pairs * sizeof(RefitPair));
-    const RefitPair *kept = plan->pairs;
-    for (guint i = 0; i < plan->n_pairs; i++)
-        pairs[i].stage = (guint16)(1 - pairs[i].stage);
-    plan->pairs = pairs;
-    g_assert_false(refit_plan_check_progress(plan, &error));
-    g_assert_error(error, REFIT_ERROR, REFIT_ERROR_COVERAGE);
-    plan->pairs = kept;
-    g_free(pairs);
-}
-
 int main(int argc, char **argv) {
     g_test_init(&argc, &argv, NULL);
     g_test_add_func("/progress/steps-cut-differently-wait-in-a-circle", test_crossing);
@@ -263,10 +172,5 @@ int main(int argc, char **argv) {
     g_test_add_func("/progress/ranks-can-wait-for-what-others-do", test_waiting);
     g_test_add_func("/progress/nothing-to-do-is-done", test_edges);
     g_test_add_func("/progress/agrees-with-a-slow-player", test_against_slow_player);
-    g_test_add_func("/progress/plans-of-every-strategy-finish", test_strategies);
-    g_test_add_func("/progress/plans-of-shipped-cases-finish", test_shipped);
-    g_test_add_func("/progress/plans-by-hand-finish", test_plans_by_hand);
-    g_test_add_func("/progress/a-hop-beside-what-it-follows-is-found", test_late_dependency);
-    g_test_add_func("/progress/stages-turned-round-are-found", test_turned_round);
     return g_test_run();
 }

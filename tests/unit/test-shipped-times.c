@@ -32,9 +32,11 @@ static double limit_of(const char *name) {
 static RefitPrediction predict(const RefitProblem *problem, const char *strategy) {
     g_autoptr(GError) error = NULL;
     g_autoptr(RefitPlan) plan = strategy_plan(problem, strategy);
+    g_autoptr(RefitSchedule) schedule = refit_schedule_new(plan, &error);
     RefitPrediction prediction;
 
-    g_assert_true(refit_predict(&refit_executor_simgrid, plan, &prediction, &error));
+    g_assert_no_error(error);
+    g_assert_true(refit_predict(&refit_executor_simgrid, schedule, NULL, &prediction, &error));
     g_assert_no_error(error);
     g_test_message("%s: wire %.4f s, pipeline %.4f s, step %.4f s", strategy, prediction.wire_s,
                    prediction.pipeline_s, prediction.step_s);

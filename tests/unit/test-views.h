@@ -169,3 +169,31 @@ static inline void check_rank(const RefitLayout *layout, guint rank) {
     "family: mixtral\nconfig: {hidden_size: 4, vocab_size: 128, num_hidden_layers: 1, "            \
     "num_attention_heads: 4, num_key_value_heads: 2, intermediate_size: 4, "                       \
     "num_local_experts: 4}\n"
+
+/* ---- quantized forms ---- */
+
+#define FP8_QWEN                                                                                   \
+    "family: qwen3_moe\nconfig: {hidden_size: 8, vocab_size: 128, num_hidden_layers: 1, "          \
+    "num_attention_heads: 8, num_key_value_heads: 4, head_dim: 4, moe_intermediate_size: 8, "      \
+    "num_experts: 4}\nnative: {style: fp8_block, block: [2, 2], linears: [attention, expert]}\n"
+#define MXFP4_GPT_OSS                                                                              \
+    "family: gpt_oss\nconfig: {hidden_size: 64, vocab_size: 128, num_hidden_layers: 1, "           \
+    "num_attention_heads: 4, num_key_value_heads: 2, head_dim: 2, intermediate_size: 64, "         \
+    "num_local_experts: 2}\nnative: {style: mxfp4, linears: [expert]}\n"
+
+static inline RefitLayout *make_native(const char *body, const char *side) {
+    g_autofree char *text = g_strconcat("schema: refit.model/1\nname: m\n", body, NULL);
+    g_autofree char *place = g_strconcat("train: ", side, NULL);
+    g_autoptr(GError) error = NULL;
+    g_autoptr(RefitDoc) doc = refit_doc_parse(text, strlen(text), "m.yaml", &error);
+    g_autoptr(RefitDoc) case_doc = refit_doc_parse(place, strlen(place), "c.yaml", &error);
+    const RefitModelOptions options = {.dtype = REFIT_DTYPE_BF16, .form = REFIT_FORM_NATIVE};
+
+    g_assert_no_error(error);
+    g_autoptr(RefitModel) model = refit_model_parse(refit_doc_root(doc), &options, &error);
+    g_assert_no_error(error);
+    RefitLayout *layout = refit_layout_parse(refit_node_get(refit_doc_root(case_doc), "train"),
+                                             "train", model, 4, N_AVAILABLE, &error);
+    g_assert_no_error(error);
+    return layout;
+}

@@ -1,0 +1,275 @@
+/*
+ * Chunks of what moves under one number, and wire memory for them.
+ *
+ * What the streams may take of the pool is decided first. Then each step says how large chunks may
+ * be that its stream's share holds under each number, small messages whole and large ones cut to
+ * one size; a group of messages that all ranks cut alike takes the smallest answer, so a step is
+ * cut no finer than its own number asks for on the rank where that is most. Places in wire memory
+ * are the first that are free under all numbers of an exchange. Cost: messages, and for each step
+ * of a sliced stage the square of its exchanges.
+ */
+
+#include "model/base/refit-checked.h"
+#include "model/schedule/refit-schedule-private.h"
+
+#include <math.h>
+
+RefitScheduleGroup *refit_schedule_group_of(const RefitScheduleBuild *build,
+                                            const RefitScheduleStep *step) {
+    const RefitScheduleExchange *exchange =
+        &g_array_index(build->exchanges, RefitScheduleExchange, step->first_exchange);
+
+    return &g_array_index(build->groups, RefitScheduleGroup,
+                          build->group_of[g_array_index(build->messages, guint, exchange->first)]);
+}
+
+/*
+ * Bytes of a turn's wire memory per stream. A stream gets what its busiest rank needs to pack all
+ * in REFIT_SCHEDULE_FEW_TURNS turns, at least LEAST_SHARE. Where the pool is not enough for that,
+ * it is shared out in proportion to the square roots of these needs, with which all streams
+ * together have the fewest turns.
+ */
+#define LEAST_SHARE ((double)(16u << 20))
+
+static double wanted_share(const RefitScheduleBuild *build, guint stream) {
+    double packed = (double)build->packed[stream];
+
+    return packed > 0 ? MAX(packed / REFIT_SCHEDULE_FEW_TURNS, LEAST_SHARE) : 0;
+}
+
+static void share_out(const RefitScheduleBuild *build, guint64 *shares) {
+    gboolean budget = build->plan->problem->refit_case->budget_staging_bytes > 0;
+    double pool = (double)build->pool / REFIT_SCHEDULE_SLOTS, sum = 0, roots = 0;
+    gboolean enough;
+
+    /* What the smallest chunks take comes first, so that a budget that they keep is kept. */
+    for (guint s = 0; s < build->n_streams; s++) {
+        sum += wanted_share(build, s);
+        roots += sqrt(wanted_share(build, s));
+        pool -= (double)build->least[s];
+    }
+    /* Where that is too much for all streams together, each rank may still have room for its own,
+     * if all of them are the smallest. */
+    enough = pool >= 0;
+    for (guint s = 0; s < build->n_streams; s++) {
+        double wanted = wanted_share(build, s);
+
+        shares[s] = 0;
+        if (!(wanted > 0))
+            continue;
+        if (enough)
+            shares[s] = build->least[s] +
+                        (guint64)(sum <= pool ? wanted : MIN(pool * sqrt(wanted) / roots, wanted));
+        if (!budget)
+            shares[s] = MAX(shares[s], REFIT_SCHEDULE_LEAST_NVLINK);
+    }
+}
+
+static guint64 round_up(guint64 bytes) {
+    return bytes + (REFIT_SCHEDULE_ALIGN - bytes % REFIT_SCHEDULE_ALIGN) % REFIT_SCHEDULE_ALIGN;
+}
+
+static int compare_bytes(gconstpointer left, gconstpointer right) {
+    const guint64 *a = left, *b = right;
+
+    return (*a > *b) - (*a < *b);
+}
+
+/* The largest chunk with which these bytes, each cut to it, take no more than `share`. */
+static guint64 fill_up(GArray *bytes, guint64 share) {
+    g_array_sort(bytes, compare_bytes);
+    for (guint i = 0; i < bytes->len; i++) {
+        guint64 each = share / (bytes->len - i), own = g_array_index(bytes, guint64, i);
+
+        if (own > each)
+            return each;
+        share -= own;
+    }
+    return G_MAXUINT64;
+}
+
+/* What a step packs of an exchange: so much under each of these numbers. */
+typedef struct {
+    guint first, end; /* numbers */
+    guint64 bytes;    /* aligned */
+    guint place;      /* among the packed exchanges of the step */
+} Packed;
+
+static void list_packed(const RefitSchedule *schedule, const RefitScheduleStep *step,
+                        GArray *packed) {
+    g_array_set_size(packed, 0);
+    for (guint e = step->first_exchange; e < step->first_exchange + step->n_exchanges; e++) {
+        const RefitScheduleExchange *exchange = &schedule->exchanges[e];
+        guint64 bytes = refit_schedule_most_bytes(schedule, exchange);
+        Packed item = {.bytes = round_up(bytes), .place = packed->len};
+
+        refit_schedule_numbers(schedule, exchange, &item.first, &item.end);
+        if (exchange->direct == 0)
+            g_array_append_val(packed, item);
+    }
+}
+
+/* Chunks of a step that fit its stream's share under each number. */
+static guint64 largest_chunk(const GArray *packed, guint64 share, GArray *bytes) {
+    guint64 chunk = G_MAXUINT64;
+
+    for (guint i = 0; i < packed->len; i++) {
+        const Packed *item = &g_array_index(packed, Packed, i);
+
+        if (i > 0 && item->first == item[-1].first)
+            continue; /* as for the one before */
+        g_array_set_size(bytes, 0);
+        for (guint k = 0; k < packed->len; k++) {
+            const Packed *other = &g_array_index(packed, Packed, k);
+
+            if (other->first <= item->first && item->first < other->end)
+                g_array_append_val(bytes, other->bytes);
+        }
+        chunk = MIN(chunk, fill_up(bytes, share));
+    }
+    return chunk;
+}
+
+/* Enters what the step asks of the chunks of its group, its largest exchange, and of its stream. */
+static void survey_step(const RefitScheduleBuild *build, const RefitScheduleStep *step,
+                        guint64 *packed) {
+    guint64 least = 0;
+    const RefitSchedule *schedule = &build->storage->schedule;
+    guint64 *most =
+        &refit_schedule_group_of(build, step)->most[REFIT_SCHEDULE_CUT_LINK(step->link)];
+
+    for (guint e = step->first_exchange; e < step->first_exchange + step->n_exchanges; e++) {
+        const RefitScheduleExchange *exchange = &schedule->exchanges[e];
+
+        *most = MAX(*most, refit_schedule_most_bytes(schedule, exchange));
+        if (exchange->direct != 0)
+            continue;
+        packed[step->stream] += refit_schedule_exchange_bytes(schedule, exchange);
+        least += REFIT_SCHEDULE_ALIGN;
+    }
+    build->least[step->stream] = MAX(build->least[step->stream], least);
+}
+
+static void survey(const RefitScheduleBuild *build) {
+    g_autofree guint64 *packed = g_new(guint64, MAX(build->n_streams, 1));
+
+    for (guint rank = 0; rank < build->plan->problem->n_ranks; rank++) {
+        for (guint s = 0; s < build->n_streams; s++)
+            packed[s] = 0;
+        for (guint i = build->step_offsets[rank]; i < build->step_offsets[rank + 1]; i++) {
+            const RefitScheduleStep *step = &g_array_index(build->steps, RefitScheduleStep, i);
+
+            if (step->link != REFIT_LINK_LOCAL)
+                survey_step(build, step, packed);
+        }
+        for (guint s = 0; s < build->n_streams; s++)
+            build->packed[s] = MAX(build->packed[s], packed[s]);
+    }
+}
+
+/* As many chunks as `largest` asks for, all of one size. */
+static guint64 even_chunks(guint64 most, guint64 largest) {
+    guint64 n_chunks;
+
+    largest = MAX(largest - largest % REFIT_SCHEDULE_ALIGN, REFIT_SCHEDULE_ALIGN);
+    n_chunks = MAX(most / largest + (most % largest > 0 ? 1 : 0), 1);
+    most = most / n_chunks + (most % n_chunks > 0 ? 1 : 0);
+    return MAX(most / REFIT_SCHEDULE_ALIGN + (most % REFIT_SCHEDULE_ALIGN > 0 ? 1 : 0), 1) *
+           REFIT_SCHEDULE_ALIGN;
+}
+
+/* Chunks below the least cost more than they save; but memory is not taken many times over for
+ * that. */
+static guint64 at_least(guint64 chunk, guint64 least) {
+    return chunk >= least ? chunk : MIN(least, chunk + chunk / 4);
+}
+
+void refit_schedule_choose_chunks(RefitScheduleBuild *build) {
+    static const guint64 least[REFIT_SCHEDULE_CUT_LINKS] = {
+        [REFIT_SCHEDULE_CUT_LINK(REFIT_LINK_NVLINK)] = REFIT_SCHEDULE_LEAST_NVLINK,
+        [REFIT_SCHEDULE_CUT_LINK(REFIT_LINK_NETWORK)] = REFIT_SCHEDULE_LEAST_NETWORK,
+    };
+    gboolean budget = build->plan->problem->refit_case->budget_staging_bytes > 0;
+    g_autofree guint64 *shares = g_new(guint64, MAX(build->n_streams, 1));
+    g_autoptr(GArray) packed = g_array_new(FALSE, FALSE, sizeof(Packed));
+    g_autoptr(GArray) bytes = g_array_new(FALSE, FALSE, sizeof(guint64));
+
+    survey(build);
+    share_out(build, shares);
+    for (guint g = 0; g < build->groups->len; g++)
+        for (guint link = 0; link < REFIT_SCHEDULE_CUT_LINKS; link++)
+            g_array_index(build->groups, RefitScheduleGroup, g).chunk_bytes[link] = G_MAXUINT64;
+    for (guint i = 0; i < build->steps->len; i++) {
+        const RefitScheduleStep *step = &g_array_index(build->steps, RefitScheduleStep, i);
+        guint64 *chunk;
+
+        if (step->link == REFIT_LINK_LOCAL)
+            continue;
+        chunk =
+            &refit_schedule_group_of(build, step)->chunk_bytes[REFIT_SCHEDULE_CUT_LINK(step->link)];
+        list_packed(&build->storage->schedule, step, packed);
+        *chunk = MIN(*chunk, largest_chunk(packed, shares[step->stream], bytes));
+    }
+    for (guint g = 0; g < build->groups->len; g++) {
+        RefitScheduleGroup *group = &g_array_index(build->groups, RefitScheduleGroup, g);
+
+        for (guint link = 0; link < REFIT_SCHEDULE_CUT_LINKS; link++)
+            group->chunk_bytes[link] = even_chunks(
+                group->most[link],
+                at_least(group->chunk_bytes[link], budget ? REFIT_SCHEDULE_ALIGN : least[link]));
+    }
+}
+
+/* ---- wire memory ---- */
+
+/* Whether [at, at + bytes) is free of all placed before under the numbers of `item`; if not, where
+ * to try next. */
+static gboolean is_free(const GArray *packed, const guint64 *places, guint n, const Packed *item,
+                        guint64 *at) {
+    for (guint i = 0; i < n; i++) {
+        const Packed *other = &g_array_index(packed, Packed, i);
+
+        if (other->first < item->end && item->first < other->end &&
+            *at < places[i] + other->bytes && places[i] < *at + item->bytes) {
+            *at = places[i] + other->bytes;
+            return FALSE;
+        }
+    }
+    return TRUE;
+}
+
+static int compare_firsts(gconstpointer left, gconstpointer right) {
+    const Packed *a = left, *b = right;
+
+    if (a->first != b->first)
+        return a->first < b->first ? -1 : 1;
+    return (a->place > b->place) - (a->place < b->place);
+}
+
+gboolean refit_schedule_place_wires(const RefitSchedule *schedule, const RefitScheduleStep *step,
+                                    GArray *places, guint64 *bytes_out, GError **error) {
+    g_autoptr(GArray) packed = g_array_new(FALSE, FALSE, sizeof(Packed));
+    g_autofree guint64 *at = NULL;
+
+    *bytes_out = 0;
+    list_packed(schedule, step, packed);
+    g_array_set_size(places, packed->len);
+    at = g_new(guint64, MAX(packed->len, 1));
+    /* In this order, those of one size take no more than are under way at a time. */
+    g_array_sort(packed, compare_firsts);
+    for (guint i = 0; i < packed->len; i++) {
+        Packed *item = &g_array_index(packed, Packed, i);
+        gboolean alike = i > 0 && item->first == item[-1].first && item->end == item[-1].end;
+        guint64 end;
+
+        item->bytes = round_up(MIN(item->bytes, step->chunk_bytes));
+        at[i] = alike ? at[i - 1] + item[-1].bytes : 0;
+        while (!is_free(packed, at, i, item, &at[i]))
+            ;
+        if (!refit_checked_add(at[i], item->bytes, "staging bytes", &end, error))
+            return FALSE;
+        *bytes_out = MAX(*bytes_out, end);
+        g_array_index(places, guint64, item->place) = at[i];
+    }
+    return TRUE;
+}

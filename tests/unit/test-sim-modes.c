@@ -1,0 +1,365 @@
+/*
+ * The simulator's two modes, turn by turn and one flow per message, on random cases, on the scaled
+ * twins of the shipped cases and on shipped cases, with every strategy, without terms and with the
+ * profile's:
+ *
+ *   durations     agree within LIMIT; LOOSE names all that do not, by how much, and why
+ *   totals        per rank and kind are those of the schedule's turns, in both modes
+ *   exact events  are those of the schedule, turn by turn, each once
+ *
+ * A part of them every time, all when REFIT_LONG=1 is in the environment.
+ */
+
+#include "random-case.h"
+#include "schedule-cases.h"
+#include "sim/refit-sim.h"
+
+#include <math.h>
+#include <string.h>
+
+#define N_RANDOM 60
+#define LIMIT 0.01
+#define SOME 4 /* of so many twins, one has tiny chunks in the short tier */
+
+/* How a case is simulated. */
+typedef enum {
+    AS_IT_IS,
+    SMALL_SLICES, /* chains have all their slices, of 16 bytes and more */
+    TINY_CHUNKS,  /* staging memory of 64 KiB, so turns are a few KiB */
+    N_WAYS
+} Way;
+
+/*
+ * Where the modes differ by more. Merged, ranks meet at the first and the last turn of a message
+ * only. Turn by turn, what holds a rank in one turn holds in the next one all that it has messages
+ * with: chunks go in lockstep, at the pace of the busiest port among them, while flows that share
+ * bandwidth overtake each other; so merged times are shorter. Where latency is far above what a
+ * turn's bytes take, that shows most.
+ */
+static const struct {
+    const char *name; /* of a case; NULL: every twin */
+    Way way;
+    const char *strategy; /* NULL: any */
+    double limit;
+} LOOSE[] = {
+    {NULL, SMALL_SLICES, "ring", 0.035},
+    {NULL, TINY_CHUNKS, NULL, 0.35},
+    {"qwen3-30b-h100", AS_IT_IS, "gather-broadcast", 0.09},
+    {"qwen3-30b-h100", AS_IT_IS, "direct", 0.06},
+    {"qwen3-30b-h100", AS_IT_IS, "hybrid", 0.015},
+    {"qwen3-30b-h100", AS_IT_IS, "refit", 0.03},
+    {"qwen3-235b-h100", AS_IT_IS, "gather-broadcast", 0.08},
+    {"qwen3-235b-h100", AS_IT_IS, "direct", 0.04},
+    {"qwen3-235b-h100", AS_IT_IS, "ring", 0.11},
+    {"qwen3-235b-h100", AS_IT_IS, "hybrid", 0.06},
+    {"qwen3-235b-h100", AS_IT_IS, "refit", 0.03},
+};
+
+/* ---- runs ---- */
+
+typedef struct {
+    double duration_s, resolution_s;
+    GArray *events; /* RefitEvent */
+} Run;
+
+static void on_event(const RefitEvent *event, gpointer user_data) {
+    g_array_append_vals(user_data, event, 1);
+}
+
+static Run run_new(const RefitSchedule *schedule, const RefitProfile *profile, gboolean exact) {
+    g_autoptr(GError) error = NULL;
+    const RefitExecutorConfig config = {.topology = schedule->plan->problem->refit_case->topology,
+                                        .profile = profile,
+                                        .exact = exact};
+    const RefitExecutorWork work = {.schedule = schedule};
+    Run run = {.events = g_array_new(FALSE, FALSE, sizeof(RefitEvent))};
+    RefitRunResult result;
+    gpointer self = refit_executor_simgrid.open(&config, &error);
+
+    g_assert_no_error(error);
+    g_assert_true(refit_executor_simgrid.prepare(self, &work, &error));
+    g_assert_true(refit_executor_simgrid.run(self, on_event, run.events, &result, &error));
+    g_assert_no_error(error);
+    refit_executor_simgrid.close(self);
+    run.duration_s = result.duration_s;
+    run.resolution_s = result.time_resolution_s;
+    return run;
+}
+
+/* ---- what the schedule says ---- */
+
+static void append(GArray *events, const RefitEvent *like, RefitEventKind kind, guint peer,
+                   guint64 bytes) {
+    RefitEvent event = *like;
+
+    event.kind = kind;
+    event.peer = peer;
+    event.bytes = bytes;
+    g_array_append_val(events, event);
+}
+
+/* Of one turn: messages one by one, launches in sum. */
+static void append_turn(GArray *events, const RefitSchedule *schedule, guint rank,
+                        const RefitScheduleStep *step, const RefitTurn *turn) {
+    const RefitEvent like = {.rank = rank,
+                             .stage = step->stage,
+                             .stream = step->stream,
+                             .number = turn->number,
+                             .chunk = turn->chunk};
+    guint64 sums[REFIT_N_EVENT_KINDS] = {0};
+    gboolean is_launch = step->link == REFIT_LINK_LOCAL;
+
+    for (guint e = 0; e < step->n_exchanges; e++) {
+        const RefitScheduleExchange *exchange = &schedule->exchanges[step->first_exchange + e];
+        gboolean sends = exchange->kind == REFIT_EXCHANGE_SEND;
+        guint64 bytes =
+            refit_schedule_turn_bytes(schedule, step, exchange, turn->number, turn->chunk);
+
+        if (is_launch)
+            sums[step->install != 0 ? REFIT_EVENT_INSTALL : REFIT_EVENT_COPY] += bytes;
+        else if (bytes > 0)
+            append(events, &like, sends ? REFIT_EVENT_SEND : REFIT_EVENT_RECEIVE, exchange->peer,
+                   bytes);
+        if (!is_launch && exchange->direct == 0)
+            sums[sends ? REFIT_EVENT_PACK : REFIT_EVENT_UNPACK] += bytes;
+    }
+    for (guint kind = 0; kind < REFIT_N_EVENT_KINDS; kind++)
+        if (sums[kind] > 0)
+            append(events, &like, (RefitEventKind)kind, rank, sums[kind]);
+}
+
+static GArray *events_of(const RefitSchedule *schedule) {
+    GArray *events = g_array_new(FALSE, FALSE, sizeof(RefitEvent));
+
+    for (guint rank = 0; rank < schedule->plan->problem->n_ranks; rank++) {
+        g_autoptr(GArray) turns = refit_schedule_list_turns(schedule, rank);
+        guint n;
+        const RefitScheduleStep *steps = refit_schedule_steps(schedule, rank, &n);
+
+        for (guint i = 0; i < turns->len; i++) {
+            const RefitTurn *turn = &g_array_index(turns, RefitTurn, i);
+
+            append_turn(events, schedule, rank, &steps[turn->step], turn);
+        }
+    }
+    return events;
+}
+
+static int compare_numbers(guint a, guint b) {
+    return (a > b) - (a < b);
+}
+
+/* By all but dates and bytes. */
+static int compare_places(gconstpointer left, gconstpointer right) {
+    const RefitEvent *a = left, *b = right;
+    int order = compare_numbers(a->rank, b->rank);
+
+    order = order != 0 ? order : compare_numbers(a->stream, b->stream);
+    order = order != 0 ? order : compare_numbers(a->number, b->number);
+    order = order != 0 ? order : compare_numbers(a->chunk, b->chunk);
+    order = order != 0 ? order : compare_numbers(a->kind, b->kind);
+    return order != 0 ? order : compare_numbers(a->peer, b->peer);
+}
+
+static void assert_same_events(GArray *expected, GArray *seen) {
+    g_array_sort(expected, compare_places);
+    g_array_sort(seen, compare_places);
+    g_assert_cmpuint(seen->len, ==, expected->len);
+    for (guint i = 0; i < seen->len; i++) {
+        const RefitEvent *a = &g_array_index(expected, RefitEvent, i);
+        const RefitEvent *b = &g_array_index(seen, RefitEvent, i);
+
+        g_assert_cmpint(compare_places(a, b), ==, 0);
+        g_assert_cmpuint(b->stage, ==, a->stage);
+        g_assert_cmpuint(b->bytes, ==, a->bytes);
+    }
+}
+
+static guint64 *totals_of(const GArray *events, guint n_ranks) {
+    guint64 *totals = g_new0(guint64, (gsize)n_ranks * REFIT_N_EVENT_KINDS);
+
+    for (guint i = 0; i < events->len; i++) {
+        const RefitEvent *event = &g_array_index(events, RefitEvent, i);
+
+        totals[event->rank * REFIT_N_EVENT_KINDS + event->kind] += event->bytes;
+    }
+    return totals;
+}
+
+static void assert_same_totals(const RefitSchedule *schedule, const GArray *expected,
+                               const GArray *seen) {
+    guint n_ranks = schedule->plan->problem->n_ranks;
+    g_autofree guint64 *a = totals_of(expected, n_ranks), *b = totals_of(seen, n_ranks);
+
+    for (guint i = 0; i < n_ranks * REFIT_N_EVENT_KINDS; i++)
+        g_assert_cmpuint(b[i], ==, a[i]);
+}
+
+/* Dates are in order, and none is behind the end. */
+static void assert_dates(const Run *run) {
+    for (guint i = 0; i < run->events->len; i++) {
+        const RefitEvent *event = &g_array_index(run->events, RefitEvent, i);
+
+        g_assert_cmpfloat(event->begin_s, >=, 0);
+        g_assert_cmpfloat(event->begin_s, <=, event->end_s);
+        g_assert_cmpfloat(event->end_s, <=, run->duration_s * (1 + 1e-9) + run->resolution_s);
+        if (i > 0)
+            g_assert_cmpint(refit_event_compare(event - 1, event), <=, 0);
+    }
+}
+
+/* ---- durations ---- */
+
+typedef struct {
+    const char *name;
+    Way way;
+    gboolean is_twin;
+    const char *strategy;
+    const char *terms;
+} Subject;
+
+static struct {
+    double off;
+    char *what;
+} worst;
+
+static double limit_of(const Subject *subject) {
+    for (guint i = 0; i < G_N_ELEMENTS(LOOSE); i++)
+        if ((LOOSE[i].name == NULL ? subject->is_twin
+                                   : g_str_equal(LOOSE[i].name, subject->name)) &&
+            LOOSE[i].way == subject->way &&
+            (LOOSE[i].strategy == NULL || g_str_equal(LOOSE[i].strategy, subject->strategy)))
+            return LOOSE[i].limit;
+    return LIMIT;
+}
+
+static void compare_modes(const RefitSchedule *schedule, const Subject *subject,
+                          const RefitProfile *profile) {
+    Run exact = run_new(schedule, profile, TRUE), merged = run_new(schedule, profile, FALSE);
+    g_autoptr(GArray) expected = events_of(schedule);
+    double off = exact.duration_s > 0 ? merged.duration_s / exact.duration_s - 1 : 0;
+    g_autofree char *what = g_strdup_printf(
+        "%s, %s, %s: %.9g s turn by turn, %.9g s merged, %+.3f %%", subject->name,
+        subject->strategy, subject->terms, exact.duration_s, merged.duration_s, 100 * off);
+
+    assert_dates(&exact);
+    assert_dates(&merged);
+    assert_same_totals(schedule, expected, exact.events);
+    assert_same_totals(schedule, expected, merged.events);
+    assert_same_events(expected, exact.events);
+    if (fabs(off) > limit_of(subject))
+        g_error("%s: more than %g %%", what, 100 * limit_of(subject));
+    if (fabs(off) >= fabs(worst.off)) {
+        worst.off = off;
+        g_free(worst.what);
+        worst.what = g_steal_pointer(&what);
+    }
+    g_array_unref(exact.events);
+    g_array_unref(merged.events);
+}
+
+static void compare_case(const RefitCase *refit_case, const char *name, Way way, gboolean is_twin) {
+    g_autoptr(RefitProblem) problem = plan_case_problem(refit_case);
+    RefitProfile wire = *refit_case->profile;
+
+    for (guint t = 0; t < REFIT_N_TERMS; t++)
+        wire.off[t] = TRUE;
+    for (guint i = 0; refit_strategies()[i] != NULL; i++) {
+        g_autoptr(RefitPlan) plan = strategy_try_plan(problem, refit_strategies()[i]);
+        g_autoptr(RefitSchedule) schedule = NULL;
+        Subject subject = {name, way, is_twin, refit_strategies()[i]->name, "without terms"};
+
+        if (plan == NULL)
+            continue;
+        schedule = schedule_of(plan);
+        compare_modes(schedule, &subject, &wire);
+        subject.terms = "with terms";
+        compare_modes(schedule, &subject, refit_case->profile);
+    }
+}
+
+static void tell_worst(void) {
+    g_test_message("worst: %s", worst.what);
+    g_clear_pointer(&worst.what, g_free);
+    worst.off = 0;
+}
+
+/* ---- cases ---- */
+
+static void test_random(void) {
+    for (guint i = 0; i < N_RANDOM; i++) {
+        g_autoptr(RandomCase) random = random_case_new(1000 + i);
+        g_autoptr(RefitCase) refit_case = random_case_build(random);
+        g_autofree char *name = g_strdup_printf("random case %u", random->seed);
+
+        compare_case(refit_case, name, AS_IT_IS, FALSE);
+    }
+    tell_worst();
+}
+
+static int compare_texts(gconstpointer a, gconstpointer b) {
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* Files of all twins, sorted. */
+static GPtrArray *list_twins(void) {
+    g_autoptr(GError) error = NULL;
+    GPtrArray *list = g_ptr_array_new_with_free_func(g_free);
+    g_autoptr(GDir) folder = g_dir_open(REFIT_TEST_SOURCE_DIR "/data/scaled", 0, &error);
+
+    g_assert_no_error(error);
+    for (const char *file; (file = g_dir_read_name(folder)) != NULL;)
+        if (g_str_has_suffix(file, ".yaml"))
+            g_ptr_array_add(list, g_strdup(file));
+    g_ptr_array_sort(list, compare_texts);
+    return list;
+}
+
+static void test_twins(gconstpointer data) {
+    Way way = (Way)GPOINTER_TO_UINT(data);
+    g_autoptr(GPtrArray) files = list_twins();
+    guint step = way == TINY_CHUNKS && !strategy_long_tier() ? SOME : 1;
+
+    g_assert_cmpuint(files->len, >, SOME);
+    for (guint i = 0; i < files->len; i += step) {
+        g_autoptr(GError) error = NULL;
+        const char *file = g_ptr_array_index(files, i);
+        g_autofree char *path = g_strconcat(REFIT_TEST_SOURCE_DIR "/data/scaled/", file, NULL);
+        g_autoptr(RefitCase) refit_case = refit_case_load(input_store(), path, NULL, &error);
+
+        g_assert_no_error(error);
+        if (way == SMALL_SLICES)
+            refit_case->profile->slice_bytes.value = 1;
+        if (way == TINY_CHUNKS)
+            refit_case->budget_staging_bytes = 64 << 10;
+        compare_case(refit_case, file, way, TRUE);
+    }
+    tell_worst();
+}
+
+static void test_shipped(gconstpointer data) {
+    g_autoptr(GError) error = NULL;
+    g_autoptr(RefitCase) refit_case = refit_case_load(input_store(), data, NULL, &error);
+
+    g_assert_no_error(error);
+    if (refit_topology_n_gpus(refit_case->topology) > 32 && !strategy_long_tier()) {
+        g_test_skip("takes minutes turn by turn; set REFIT_LONG=1");
+        return;
+    }
+    compare_case(refit_case, data, AS_IT_IS, FALSE);
+    tell_worst();
+}
+
+int main(int argc, char **argv) {
+    g_test_init(&argc, &argv, NULL);
+    g_test_add_func("/sim-modes/agree-on-random-cases", test_random);
+    g_test_add_data_func("/sim-modes/agree-on-twins", GUINT_TO_POINTER(AS_IT_IS), test_twins);
+    g_test_add_data_func("/sim-modes/agree-on-twins-in-small-slices",
+                         GUINT_TO_POINTER(SMALL_SLICES), test_twins);
+    g_test_add_data_func("/sim-modes/agree-roughly-on-twins-in-tiny-chunks",
+                         GUINT_TO_POINTER(TINY_CHUNKS), test_twins);
+    g_test_add_data_func("/sim-modes/agree-on-tiny", "tiny", test_shipped);
+    g_test_add_data_func("/sim-modes/agree-on-qwen3-30b-h100", "qwen3-30b-h100", test_shipped);
+    g_test_add_data_func("/sim-modes/agree-on-qwen3-235b-h100", "qwen3-235b-h100", test_shipped);
+    return g_test_run();
+}
