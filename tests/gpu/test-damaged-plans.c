@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-#define WORDS "comes after step "
+#define WORDS "follows one that comes no earlier"
 
 /* ---- the C API ---- */
 
