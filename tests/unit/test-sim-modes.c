@@ -31,10 +31,10 @@ typedef enum {
 
 /*
  * Where the modes differ by more. Merged, ranks meet at the first and the last turn of a message
- * only. Turn by turn, what holds a rank in one turn holds in the next one all that it has messages
- * with: chunks go in lockstep, at the pace of the busiest port among them, while flows that share
- * bandwidth overtake each other; so merged times are shorter. Where latency is far above what a
- * turn's bytes take, that shows most.
+ * only. Turn by turn they meet in each chunk and slice, and what holds a rank in one turn can hold
+ * all that it has messages with in the next, while flows that share bandwidth overtake each other;
+ * so merged times are mostly shorter. Where latency is far above what a turn's bytes take, that
+ * shows most.
  */
 static const struct {
     const char *name; /* of a case; NULL: every twin */
