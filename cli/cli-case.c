@@ -268,6 +268,6 @@ gboolean cli_plan_and_predict(const Cli *cli, const RefitProblem *problem,
     }
     cli_progress_done(cli);
     *planned_out = planned;
-    planned = (CliPlanned){0};
+    memset(&planned, 0, sizeof planned);
     return TRUE;
 }

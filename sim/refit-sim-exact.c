@@ -390,7 +390,8 @@ static void add_rank(Exact *self, guint rank) {
 
     self->steps = refit_schedule_steps(schedule, rank, &n_steps);
     self->done = done;
-    self->ready = ready = refit_sim_numbers(n_steps);
+    ready = refit_sim_numbers(n_steps);
+    self->ready = ready;
     begin_rank(self, rank, n_steps);
     for (guint i = 0; i < turns->len; i++) {
         const RefitTurn *at = &g_array_index(turns, RefitTurn, i);

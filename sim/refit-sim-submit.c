@@ -114,7 +114,7 @@ static guint count_chunks(const Sweep *sweep, const RefitScheduleStep *step,
             number - message->step >= refit_schedule_message_slices(schedule, message))
             continue;
         slices = refit_sim_slices(schedule, m);
-        if (slices.n == slices.slices || slices.slices > SHORT_SLICES) {
+        if (slices.n > 0 && (slices.n == slices.slices || slices.slices > SHORT_SLICES)) {
             bytes += message->bytes / slices.n;
             *share_out = MAX(*share_out, (double)slices.n / slices.slices);
         } else {

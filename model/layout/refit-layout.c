@@ -215,7 +215,7 @@ gboolean refit_layout_parse_range(const char *text, guint limit, const char *wha
                                   GError **error) {
     g_auto(GStrv) parts = g_strsplit(text, "-", 2);
     guint n = g_strv_length(parts);
-    guint64 ends[2];
+    guint64 ends[2] = {0, 0};
 
     for (guint i = 0; i < MAX(n, 1); i++) {
         if (n == 0 || !g_ascii_string_to_unsigned(parts[i], 10, 0, G_MAXUINT64, &ends[i], NULL)) {

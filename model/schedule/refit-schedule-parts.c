@@ -131,8 +131,10 @@ static guint count_exchanges(const RefitPlan *plan, const Census *census, guint 
     const guint64 *keys = (const guint64 *)(gpointer)census->pairs->data;
     for (guint i = 0; i < census->pairs->len; i++)
         if (i == 0 || keys[i] != keys[i - 1]) {
-            most = MAX(most, ++census->counts[keys[i] >> 32]);
-            most = MAX(most, ++census->counts[(guint32)keys[i]]);
+            guint sender = ++census->counts[keys[i] >> 32];
+            guint receiver = ++census->counts[(guint32)keys[i]];
+
+            most = MAX(most, MAX(sender, receiver));
         }
     for (guint i = 0; i < census->pairs->len; i++)
         census->counts[keys[i] >> 32] = census->counts[(guint32)keys[i]] = 0;
