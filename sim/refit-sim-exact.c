@@ -47,23 +47,9 @@ static guint first_message(const RefitSchedule *schedule, const RefitScheduleExc
     return schedule->messages[exchange->first];
 }
 
-/* Numbers under which an exchange moves anything. */
-static guint exchange_numbers(const RefitSchedule *schedule,
-                              const RefitScheduleExchange *exchange) {
-    const RefitPlan *plan = schedule->plan;
-    guint first = plan->messages[first_message(schedule, exchange)].step, end = first;
-
-    for (guint i = 0; i < exchange->n_messages; i++) {
-        const RefitMessage *message = &plan->messages[schedule->messages[exchange->first + i]];
-
-        end = MAX(end, message->step + refit_schedule_message_slices(schedule, message));
-    }
-    return end - first;
-}
-
-static guint exchange_chunks(const RefitSchedule *schedule, const RefitScheduleStep *step,
-                             const RefitScheduleExchange *exchange) {
-    return refit_sim_chunks(step, refit_schedule_most_bytes(schedule, exchange));
+static guint64 exchange_chunks(const RefitSchedule *schedule, const RefitScheduleStep *step,
+                               const RefitScheduleExchange *exchange) {
+    return refit_schedule_count_chunks(step, refit_schedule_most_bytes(schedule, exchange));
 }
 
 static gboolean index_flows(Exact *self, GError **error) {
@@ -76,13 +62,14 @@ static gboolean index_flows(Exact *self, GError **error) {
         for (guint e = 0; e < schedule->steps[s].n_exchanges; e++) {
             guint number = schedule->steps[s].first_exchange + e;
             const RefitScheduleExchange *exchange = &schedule->exchanges[number];
+            guint first, end;
 
             if (exchange->kind != REFIT_EXCHANGE_SEND)
                 continue;
             self->senders[first_message(schedule, exchange)] = number;
             self->flow_offsets[number] = n_flows;
-            n_flows += (guint64)exchange_numbers(schedule, exchange) *
-                       exchange_chunks(schedule, &schedule->steps[s], exchange);
+            refit_schedule_numbers(schedule, exchange, &first, &end);
+            n_flows += (end - first) * exchange_chunks(schedule, &schedule->steps[s], exchange);
         }
     if (MAX(n_turns, n_flows) > MAX_TURNS) {
         g_set_error(error, REFIT_ERROR, REFIT_ERROR_LIMIT,
@@ -101,9 +88,9 @@ static gboolean index_flows(Exact *self, GError **error) {
 static guint flow_of(Exact *self, const Turn *turn, const RefitScheduleExchange *exchange,
                      guint64 bytes) {
     guint first = first_message(self->schedule, exchange);
-    guint place = (turn->turn.number - self->schedule->plan->messages[first].step) *
-                      exchange_chunks(self->schedule, turn->step, exchange) +
-                  turn->turn.chunk;
+    guint64 place = (turn->turn.number - self->schedule->plan->messages[first].step) *
+                        exchange_chunks(self->schedule, turn->step, exchange) +
+                    turn->turn.chunk;
     guint *flow = &self->flows[self->flow_offsets[self->senders[first]] + place];
     gboolean sends = exchange->kind == REFIT_EXCHANGE_SEND;
 

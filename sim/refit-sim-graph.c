@@ -47,9 +47,7 @@ static void open_batches(RefitSimBuild *build) {
         const RefitBatch *batch = &plan->batches[b];
         guint before = last[batch->lane];
 
-        if (build->closes[b] == REFIT_SIM_NONE)
-            continue;
-        if (batch->buckets == 0)
+        if (build->closes[b] == REFIT_SIM_NONE || batch->buckets == 0)
             continue;
         last[batch->lane] = b;
         build->opens[b] = refit_sim_delay(build, batch->buckets * build->costs.bucket_s);

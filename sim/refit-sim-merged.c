@@ -199,7 +199,7 @@ static void add_dates(RefitSimMerged *self, guint m, double last_s) {
 
 /* Of the last one of the message's own chunks. */
 static double share_of_last_own(const RefitScheduleStep *step, guint64 bytes) {
-    guint64 before = (refit_sim_chunks(step, bytes) - 1) * step->chunk_bytes;
+    guint64 before = (refit_schedule_count_chunks(step, bytes) - 1) * step->chunk_bytes;
 
     return (double)(bytes - before) / (double)bytes;
 }

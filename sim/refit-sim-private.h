@@ -86,11 +86,6 @@ static inline void refit_sim_edge_arrivals(RefitSimBuild *build, const RefitSimA
 
 /* ---- exchanges ---- */
 
-/* Chunks of an exchange under one number at most. */
-static inline guint refit_sim_chunks(const RefitScheduleStep *step, guint64 bytes) {
-    return bytes <= step->chunk_bytes ? 1 : (guint)((bytes - 1) / step->chunk_bytes + 1);
-}
-
 static inline gboolean refit_sim_is_move(const RefitScheduleExchange *exchange) {
     return exchange->kind == REFIT_EXCHANGE_SEND || exchange->kind == REFIT_EXCHANGE_RECEIVE;
 }

@@ -23,22 +23,24 @@ RefitSimSlices refit_sim_slices(const RefitSchedule *schedule, guint message) {
     const RefitPair *pair = &plan->pairs[self->pair];
     guint n = refit_schedule_message_slices(schedule, self);
     RefitSimSlices slices = {n, n, 0, 1.0 / n, 1.0 / n};
+    /* From here on what the borders of slices are rounded to does not matter. */
+    const guint64 even = (guint64)REFIT_SCHEDULE_SLICE_ALIGN * n * SHORT_SLICES;
+    const guint64 filled = (guint64)REFIT_SCHEDULE_SLICE_ALIGN * n;
     guint64 largest = 0;
 
-    if (n == 1)
+    /* The largest piece is not below their mean. */
+    if (n == 1 || self->bytes / MAX(self->tensors, 1) >= even)
         return slices;
     for (guint t = pair->first_transfer; t < pair->first_transfer + pair->n_transfers; t++) {
         const RefitTransfer *transfer = &plan->transfers[t];
 
         if (refit_plan_batch_members(plan, transfer->class_index, self->batch) > 0)
             largest = MAX(largest, refit_plan_transfer_bytes(plan, transfer));
-        /* Cuts are multiples of 16 bytes. */
-        if (largest >= 16 * (guint64)n * SHORT_SLICES ||
-            (largest >= 16 * (guint64)n && n > SHORT_SLICES))
+        if (largest >= even || (largest >= filled && n > SHORT_SLICES))
             return slices;
     }
     if (n > SHORT_SLICES) {
-        slices.n = (guint)MAX(largest / 16, 1);
+        slices.n = (guint)MAX(largest / REFIT_SCHEDULE_SLICE_ALIGN, 1);
         slices.first = n / slices.n - 1;
         return slices;
     }
@@ -122,7 +124,7 @@ static guint count_chunks(const Sweep *sweep, const RefitScheduleStep *step,
             *share_out = 1;
         }
     }
-    return bytes == 0 ? 0 : MIN(refit_sim_chunks(step, bytes), step->n_chunks);
+    return bytes == 0 ? 0 : (guint)MIN(refit_schedule_count_chunks(step, bytes), step->n_chunks);
 }
 
 static void fill_row(Sweep *sweep, Row *row, guint number) {

@@ -9,7 +9,6 @@
 #include "model/schedule/refit-program-private.h"
 
 #define NOWHERE G_MAXUINT64
-#define TENSOR_ALIGN 16
 
 typedef struct {
     guint transfer, tensor;
@@ -50,8 +49,8 @@ static gboolean place_tensor(RefitLandings *landings, const RefitPlan *plan,
     if (landings->bucketed[piece->tensor] != NOWHERE)
         return TRUE;
     g_array_append_val(landings->buckets, item);
-    return take(filled, plan->problem->classes[transfer->class_index].bytes, TENSOR_ALIGN,
-                &landings->bucketed[piece->tensor], error);
+    return take(filled, plan->problem->classes[transfer->class_index].bytes,
+                REFIT_SCHEDULE_TENSOR_ALIGN, &landings->bucketed[piece->tensor], error);
 }
 
 /* How full a batch's slot is: relays, assembled parts, buckets. */
@@ -105,12 +104,19 @@ static void place_slots(RefitLandings *landings, const RefitSchedule *schedule, 
     }
 }
 
+static gboolean lands_elsewhere(const RefitPlan *plan, const RefitPair *pair) {
+    for (guint t = pair->first_transfer; t < pair->first_transfer + pair->n_transfers; t++)
+        if (plan->transfers[t].landing != REFIT_LANDING_HOME)
+            return TRUE;
+    return FALSE;
+}
+
 /* What a message to the rank brings that does not land at home. */
 static gboolean place_message(RefitLandings *landings, const RefitSchedule *schedule, guint message,
                               Filled *filled, GArray *seeds, GError **error) {
     const RefitMessage *self = &schedule->plan->messages[message];
 
-    if (!refit_schedule_lands_elsewhere(schedule->plan, self->pair, REFIT_N_LANDINGS))
+    if (!lands_elsewhere(schedule->plan, &schedule->plan->pairs[self->pair]))
         return TRUE;
     refit_program_list_pieces(schedule, &message, 1, seeds);
     return place_pieces(landings, schedule->plan, seeds, &filled[self->batch], error);

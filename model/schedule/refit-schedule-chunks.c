@@ -150,7 +150,7 @@ static void survey_step(const RefitScheduleBuild *build, const RefitScheduleStep
     build->least[step->stream] = MAX(build->least[step->stream], least);
 }
 
-static void survey(const RefitScheduleBuild *build) {
+void refit_schedule_survey(RefitScheduleBuild *build) {
     g_autofree guint64 *packed = g_new(guint64, MAX(build->n_streams, 1));
 
     for (guint rank = 0; rank < build->plan->problem->n_ranks; rank++) {
@@ -174,8 +174,7 @@ static guint64 even_chunks(guint64 most, guint64 largest) {
     largest = MAX(largest - largest % REFIT_SCHEDULE_ALIGN, REFIT_SCHEDULE_ALIGN);
     n_chunks = MAX(most / largest + (most % largest > 0 ? 1 : 0), 1);
     most = most / n_chunks + (most % n_chunks > 0 ? 1 : 0);
-    return MAX(most / REFIT_SCHEDULE_ALIGN + (most % REFIT_SCHEDULE_ALIGN > 0 ? 1 : 0), 1) *
-           REFIT_SCHEDULE_ALIGN;
+    return MAX(round_up(most), REFIT_SCHEDULE_ALIGN);
 }
 
 /* Chunks below the least cost more than they save; but memory is not taken many times over for
@@ -194,7 +193,6 @@ void refit_schedule_choose_chunks(RefitScheduleBuild *build) {
     g_autoptr(GArray) packed = g_array_new(FALSE, FALSE, sizeof(Packed));
     g_autoptr(GArray) bytes = g_array_new(FALSE, FALSE, sizeof(guint64));
 
-    survey(build);
     share_out(build, shares);
     for (guint g = 0; g < build->groups->len; g++)
         for (guint link = 0; link < REFIT_SCHEDULE_CUT_LINKS; link++)

@@ -10,9 +10,6 @@
 #include "model/base/refit-checked.h"
 #include "model/schedule/refit-schedule-private.h"
 
-/* Tensors in a slot: coarse enough for every element and for 16-byte accesses. */
-#define TENSOR_ALIGN 16
-
 #define ENTERED (1u << REFIT_N_LANDINGS) /* its classes in buckets are known to its receiver */
 
 typedef struct {
@@ -20,20 +17,10 @@ typedef struct {
     guint n_batches;
     /* Per batch, of the rank in work: relays, assembled parts, buckets. */
     guint64 *relays, *assembled, *buckets;
-    guint8 *kinds;    /* per pair: a bit per landing, and ENTERED */
+    guint8 *kinds;    /* landings_of of the build, with ENTERED */
     guint8 *received; /* per class: it comes in buckets */
     GArray *classes;  /* guint: those received by the rank in work */
 } Landings;
-
-gboolean refit_schedule_lands_elsewhere(const RefitPlan *plan, guint pair, RefitLanding landing) {
-    const RefitPair *self = &plan->pairs[pair];
-
-    for (guint t = self->first_transfer; t < self->first_transfer + self->n_transfers; t++)
-        if (landing == REFIT_N_LANDINGS ? plan->transfers[t].landing != REFIT_LANDING_HOME
-                                        : plan->transfers[t].landing == landing)
-            return TRUE;
-    return FALSE;
-}
 
 static gboolean fill(guint64 *filled, guint64 bytes, guint64 align, GError **error) {
     return refit_checked_add(*filled, bytes, "staging bytes", filled, error) &&
@@ -102,8 +89,8 @@ static gboolean add_tensors(Landings *self, GError **error) {
         guint64 bytes, all;
 
         self->received[c] = 0;
-        if (!refit_checked_round_up(plan->problem->classes[c].bytes, TENSOR_ALIGN, "staging bytes",
-                                    &bytes, error))
+        if (!refit_checked_round_up(plan->problem->classes[c].bytes, REFIT_SCHEDULE_TENSOR_ALIGN,
+                                    "staging bytes", &bytes, error))
             return FALSE;
         for (guint r = plan->run_offsets[c]; r < plan->run_offsets[c + 1]; r++) {
             const RefitBatchRun *run = &plan->batch_runs[r];
@@ -196,7 +183,6 @@ static gboolean place_rank(Landings *self, guint rank, GError **error) {
 gboolean refit_schedule_list_landings(RefitScheduleBuild *build, GError **error) {
     const RefitPlan *plan = build->plan;
     guint n_ranks = plan->problem->n_ranks;
-    g_autofree guint8 *kinds = g_new0(guint8, MAX(plan->n_pairs, 1));
     g_autofree guint64 *relays = g_new0(guint64, MAX(plan->n_batches, 1));
     g_autofree guint64 *assembled = g_new0(guint64, MAX(plan->n_batches, 1));
     g_autofree guint64 *buckets = g_new0(guint64, MAX(plan->n_batches, 1));
@@ -207,15 +193,13 @@ gboolean refit_schedule_list_landings(RefitScheduleBuild *build, GError **error)
                      .relays = relays,
                      .assembled = assembled,
                      .buckets = buckets,
-                     .kinds = kinds,
+                     .kinds = build->landings_of,
                      .received = received,
                      .classes = classes};
     gboolean any = FALSE;
 
-    for (guint t = 0; t < plan->n_transfers; t++) {
-        kinds[plan->transfers[t].pair] |= (guint8)(1u << plan->transfers[t].landing);
-        any = any || plan->transfers[t].landing != REFIT_LANDING_HOME;
-    }
+    for (guint p = 0; p < plan->n_pairs; p++)
+        any = any || (build->landings_of[p] & ~(1u << REFIT_LANDING_HOME)) != 0;
     for (guint rank = 0; rank < n_ranks; rank++) {
         build->landing_offsets[rank] = build->landings->len;
         if (any && !place_rank(&self, rank, error))

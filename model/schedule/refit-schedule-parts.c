@@ -8,8 +8,6 @@
 
 #include "model/schedule/refit-schedule-private.h"
 
-#define SLICE_ALIGN 16 /* bytes: a multiple of every element */
-
 /* ---- slices ---- */
 
 guint64 refit_schedule_cut(guint64 bytes, guint slices, guint slice) {
@@ -17,7 +15,7 @@ guint64 refit_schedule_cut(guint64 bytes, guint slices, guint slice) {
         return bytes;
     guint64 at = bytes / slices * slice + bytes % slices * slice / slices;
 
-    return at - at % SLICE_ALIGN;
+    return at - at % REFIT_SCHEDULE_SLICE_ALIGN;
 }
 
 static const RefitScheduleStorage *storage_of(const RefitSchedule *schedule) {
@@ -66,13 +64,18 @@ guint64 refit_schedule_most_bytes(const RefitSchedule *schedule,
     for (guint i = 0; i < exchange->n_messages; i++) {
         const RefitMessage *message = &schedule->plan->messages[messages[i]];
 
-        /* The borders of slices are multiples of SLICE_ALIGN. */
+        /* The borders of slices are multiples of REFIT_SCHEDULE_SLICE_ALIGN. */
         bytes += exchange->slices == 1
                      ? message->bytes
-                     : MIN(message->bytes, message->bytes / exchange->slices +
-                                               (guint64)message->tensors * (SLICE_ALIGN + 1));
+                     : MIN(message->bytes,
+                           message->bytes / exchange->slices +
+                               (guint64)message->tensors * (REFIT_SCHEDULE_SLICE_ALIGN + 1));
     }
     return bytes;
+}
+
+guint64 refit_schedule_count_chunks(const RefitScheduleStep *step, guint64 bytes) {
+    return bytes <= step->chunk_bytes ? 1 : (bytes - 1) / step->chunk_bytes + 1;
 }
 
 void refit_schedule_numbers(const RefitSchedule *schedule, const RefitScheduleExchange *exchange,

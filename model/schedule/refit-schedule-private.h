@@ -7,6 +7,10 @@
 
 G_BEGIN_DECLS
 
+/* Bytes between tensors in a slot of landings: coarse enough for every element and for 16-byte
+ * accesses. */
+#define REFIT_SCHEDULE_TENSOR_ALIGN 16
+
 typedef struct _RefitProgramIndex RefitProgramIndex; /* refit-program-private.h */
 
 /* What refit_schedule_free() releases. */
@@ -43,6 +47,7 @@ typedef struct {
     guint *group_of;        /* per message */
     GArray *groups;         /* RefitScheduleGroup */
     guint8 *used;           /* per stream: some rank has messages */
+    guint8 *landings_of;    /* per pair: a bit per RefitLanding that its transfers have */
     RefitScheduleDirect *direct;
     guint *step_offsets;
     GArray *steps, *exchanges, *messages, *installs, *waits; /* of the schedule */
@@ -63,7 +68,9 @@ void refit_schedule_choose_slices(RefitScheduleBuild *build);
 /* The group of a step of messages. */
 RefitScheduleGroup *refit_schedule_group_of(const RefitScheduleBuild *build,
                                             const RefitScheduleStep *step);
-/* Decides chunk_bytes of all groups. The pool and the steps are known. */
+/* Sums what steps, groups and streams ask of chunks: `most`, `packed` and `least`. */
+void refit_schedule_survey(RefitScheduleBuild *build);
+/* Decides chunk_bytes of all groups. The pool is known, and the steps are surveyed. */
 void refit_schedule_choose_chunks(RefitScheduleBuild *build);
 
 /* ---- refit-schedule-direct.c ---- */
@@ -84,8 +91,6 @@ gboolean refit_schedule_place_slots(RefitScheduleBuild *build, guint n_slots, GE
     G_GNUC_WARN_UNUSED_RESULT;
 /* Whether what a message brings lands one piece behind the other, as in the message. */
 gboolean refit_schedule_lands_in_block(RefitLanding landing);
-/* Whether a pair brings something with this landing; REFIT_N_LANDINGS: with any but HOME. */
-gboolean refit_schedule_lands_elsewhere(const RefitPlan *plan, guint pair, RefitLanding landing);
 
 /* ---- refit-schedule-installs.c ---- */
 

@@ -208,8 +208,7 @@ static void add_install(Lister *lister, const RefitMessage *message) {
 }
 
 /* 1 + the last stage that brings buckets to the rank in the batch of messages[first]; 0: none. */
-static guint find_bucket_stage(const Lister *lister, guint first, guint end,
-                               const guint8 *brings_buckets) {
+static guint find_bucket_stage(const Lister *lister, guint first, guint end) {
     const RefitScheduleBuild *build = lister->build;
     const RefitPlan *plan = build->plan;
     guint batch = plan->messages[build->rank_messages[first]].batch, found = 0;
@@ -219,13 +218,14 @@ static guint find_bucket_stage(const Lister *lister, guint first, guint end,
 
         if (message->batch != batch)
             break;
-        if (brings_buckets[message->pair] != 0 && plan->pairs[message->pair].dst == lister->rank)
+        if ((build->landings_of[message->pair] & (1u << REFIT_LANDING_BUCKET)) != 0 &&
+            plan->pairs[message->pair].dst == lister->rank)
             found = plan->pairs[message->pair].stage + 1u;
     }
     return found;
 }
 
-static void add_rank(Lister *lister, const guint8 *brings_buckets) {
+static void add_rank(Lister *lister) {
     const RefitScheduleBuild *build = lister->build;
     const RefitPlan *plan = build->plan;
     guint end = build->message_offsets[lister->rank + 1], batch = G_MAXUINT, bucket_stage = 0;
@@ -234,8 +234,8 @@ static void add_rank(Lister *lister, const guint8 *brings_buckets) {
         guint m = build->rank_messages[first];
         guint stage = plan->pairs[plan->messages[m].pair].stage;
 
-        if (plan->messages[m].batch != batch && brings_buckets != NULL)
-            bucket_stage = find_bucket_stage(lister, first, end, brings_buckets);
+        if (plan->messages[m].batch != batch && lister->installs != NULL)
+            bucket_stage = find_bucket_stage(lister, first, end);
         batch = plan->messages[m].batch;
         for (next = first + 1;
              next < end && build->group_of[build->rank_messages[next]] == build->group_of[m];)
@@ -253,31 +253,20 @@ static void add_rank(Lister *lister, const guint8 *brings_buckets) {
     }
 }
 
-static guint8 *find_buckets(const RefitPlan *plan) {
-    guint8 *brings = g_new0(guint8, MAX(plan->n_pairs, 1));
-
-    for (guint p = 0; p < plan->n_pairs; p++)
-        brings[p] = refit_schedule_lands_elsewhere(plan, p, REFIT_LANDING_BUCKET) ? 1 : 0;
-    return brings;
-}
-
 void refit_schedule_list_steps(RefitScheduleBuild *build) {
     const RefitPlan *plan = build->plan;
     guint n_ranks = plan->problem->n_ranks;
     g_autoptr(GArray) ends = g_array_new(FALSE, FALSE, sizeof(End));
     Lister lister = {.build = build, .ends = ends, .installs = refit_schedule_installs_new(plan)};
-    g_autofree guint8 *brings_buckets = NULL;
 
     for (guint link = 0; link < REFIT_N_LINKS; link++)
         lister.of_link[link] = g_array_new(FALSE, FALSE, sizeof(guint));
-    if (lister.installs != NULL)
-        brings_buckets = find_buckets(plan);
     for (guint rank = 0; rank < n_ranks; rank++) {
         build->step_offsets[rank] = build->steps->len;
         lister.rank = rank;
         if (lister.installs != NULL)
             refit_schedule_installs_sum(lister.installs, rank);
-        add_rank(&lister, brings_buckets);
+        add_rank(&lister);
     }
     build->step_offsets[n_ranks] = build->steps->len;
     for (guint link = 0; link < REFIT_N_LINKS; link++)
@@ -301,7 +290,7 @@ static gboolean cut_step(const RefitScheduleBuild *build, RefitScheduleStep *ste
     for (guint e = step->first_exchange; e < step->first_exchange + step->n_exchanges; e++) {
         guint64 bytes = refit_schedule_most_bytes(schedule, &schedule->exchanges[e]);
 
-        n_chunks = MAX(n_chunks, bytes / step->chunk_bytes + (bytes % step->chunk_bytes > 0));
+        n_chunks = MAX(n_chunks, refit_schedule_count_chunks(step, bytes));
     }
     step->n_chunks = (guint)MIN(n_chunks, G_MAXUINT);
     return refit_schedule_place_wires(schedule, step, places, wire_out, error);

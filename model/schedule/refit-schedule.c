@@ -187,6 +187,9 @@ static void init(RefitScheduleBuild *build, const RefitPlan *plan) {
         .ranks = g_new0(RefitScheduleRank, MAX(n_ranks, 1)),
     };
     build->used = g_new0(guint8, MAX(build->n_streams, 1));
+    build->landings_of = g_new0(guint8, MAX(plan->n_pairs, 1));
+    for (guint t = 0; t < plan->n_transfers; t++)
+        build->landings_of[plan->transfers[t].pair] |= (guint8)(1u << plan->transfers[t].landing);
     build->packed = g_new0(guint64, MAX(build->n_streams, 1));
     build->least = g_new0(guint64, MAX(build->n_streams, 1));
     build->storage->schedule.plan = plan;
@@ -204,6 +207,7 @@ static void clear(RefitScheduleBuild *build) {
     g_free(build->rank_messages);
     g_free(build->group_of);
     g_free(build->used);
+    g_free(build->landings_of);
     g_free(build->packed);
     g_free(build->least);
     refit_schedule_direct_free(build->direct);
@@ -231,6 +235,7 @@ RefitSchedule *refit_schedule_new(const RefitPlan *plan, GError **error) {
     assign_comms(&build);
     refit_schedule_list_steps(&build);
     show_contents(&build);
+    refit_schedule_survey(&build);
     made = refit_schedule_list_landings(&build, error) && choose_memory(&build, error);
     if (made) {
         refit_schedule_list_waits(&build);

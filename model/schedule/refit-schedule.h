@@ -71,6 +71,8 @@
 
 G_BEGIN_DECLS
 
+/* Borders of slices are multiples of so many bytes: itself a multiple of every element. */
+#define REFIT_SCHEDULE_SLICE_ALIGN 16
 /* Alignment of everything placed in staging memory. */
 #define REFIT_SCHEDULE_ALIGN 256
 /* Batches of a lane whose landings have memory at the same time. */
@@ -220,6 +222,8 @@ guint64 refit_schedule_exchange_bytes(const RefitSchedule *schedule,
 /* Bytes that an exchange moves under one of its numbers at most. */
 guint64 refit_schedule_most_bytes(const RefitSchedule *schedule,
                                   const RefitScheduleExchange *exchange);
+/* Chunks of an exchange of the step that moves so many bytes under one number; at least one. */
+guint64 refit_schedule_count_chunks(const RefitScheduleStep *step, guint64 bytes);
 /* Numbers [*first_out, *end_out) under which an exchange moves. Not of an install. */
 void refit_schedule_numbers(const RefitSchedule *schedule, const RefitScheduleExchange *exchange,
                             guint *first_out, guint *end_out);
@@ -235,7 +239,8 @@ gboolean refit_schedule_place_wires(const RefitSchedule *schedule, const RefitSc
 guint refit_schedule_slices(const RefitSchedule *schedule, guint batch, guint stage);
 /* Numbers that a message has: the slices of its stage, or 1. */
 guint refit_schedule_message_slices(const RefitSchedule *schedule, const RefitMessage *message);
-/* Where slice `slice` of `slices` begins: a multiple of 16 bytes, or the end. slice <= slices. */
+/* Where slice `slice` of `slices` begins: at a multiple of REFIT_SCHEDULE_SLICE_ALIGN, or the end.
+ * slice <= slices. */
 guint64 refit_schedule_cut(guint64 bytes, guint slices, guint slice);
 /* Bytes that a message of the plan moves under a number. */
 guint64 refit_schedule_message_bytes(const RefitSchedule *schedule, guint message, guint number);
