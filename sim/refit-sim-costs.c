@@ -7,9 +7,7 @@
 
 #include "sim/refit-sim-costs.h"
 
-static double term(const RefitProfile *profile, RefitTerm which) {
-    return refit_profile_is_on(profile, which) ? profile->terms[which].value : 0;
-}
+#include "model/predict/refit-prediction.h"
 
 void refit_sim_costs_init(RefitSimCosts *costs, const RefitTopology *topology,
                           const RefitProfile *profile, const RefitSchedule *schedule) {
@@ -18,13 +16,12 @@ void refit_sim_costs_init(RefitSimCosts *costs, const RefitTopology *topology,
     *costs = (RefitSimCosts){
         .topology = topology,
         .schedule = schedule,
-        .operation_s = term(profile, REFIT_TERM_OPERATION),
-        .run_s = term(profile, REFIT_TERM_RUN),
-        .bucket_s = term(profile, REFIT_TERM_BUCKET),
-        .host_s = term(profile, REFIT_TERM_HOST),
-        .pack_bytes_per_s = term(profile, REFIT_TERM_PACK),
-        .unpack_bytes_per_s = term(profile, REFIT_TERM_UNPACK),
-        .install_bytes_per_s = term(profile, REFIT_TERM_INSTALL),
+        .operation_s = refit_profile_value(profile, REFIT_TERM_OPERATION),
+        .run_s = refit_profile_value(profile, REFIT_TERM_RUN),
+        .bucket_s = refit_profile_value(profile, REFIT_TERM_BUCKET),
+        .pack_bytes_per_s = refit_profile_value(profile, REFIT_TERM_PACK),
+        .unpack_bytes_per_s = refit_profile_value(profile, REFIT_TERM_UNPACK),
+        .profile = profile,
         .cast_from = refit_case_cast_ratios(refit_case, TRUE),
         .cast_to = refit_case_cast_ratios(refit_case, FALSE),
     };
@@ -57,18 +54,14 @@ static double cast_to(const RefitSimCosts *costs, guint pair) {
     return 0;
 }
 
-static double touched(double bytes, double cast) {
-    return cast > 0 ? bytes * (1 + cast) / 2 : bytes;
-}
-
 double refit_sim_pack_s(const RefitSimCosts *costs, guint message) {
     const RefitMessage *self = &costs->schedule->plan->messages[message];
     double runs_s = (double)self->runs_src * costs->run_s;
 
     if (!(costs->pack_bytes_per_s > 0))
         return runs_s;
-    return runs_s +
-           touched((double)self->bytes, cast_from(costs, self->pair)) / costs->pack_bytes_per_s;
+    return runs_s + refit_cast_bytes((double)self->bytes, cast_from(costs, self->pair)) /
+                        costs->pack_bytes_per_s;
 }
 
 double refit_sim_unpack_s(const RefitSimCosts *costs, guint message) {
@@ -77,8 +70,8 @@ double refit_sim_unpack_s(const RefitSimCosts *costs, guint message) {
 
     if (!(costs->unpack_bytes_per_s > 0))
         return runs_s;
-    return runs_s +
-           touched((double)self->bytes, cast_to(costs, self->pair)) / costs->unpack_bytes_per_s;
+    return runs_s + refit_cast_bytes((double)self->bytes, cast_to(costs, self->pair)) /
+                        costs->unpack_bytes_per_s;
 }
 
 /* Reads and writes the same memory, each side in its own form. */
@@ -92,12 +85,8 @@ double refit_sim_copy_s(const RefitSimCosts *costs, guint message) {
 
 double refit_sim_install_s(const RefitSimCosts *costs, guint rank,
                            const RefitScheduleInstall *install) {
-    double host_s = (double)install->tensors * costs->host_s;
-
-    if (!(costs->install_bytes_per_s > 0))
-        return host_s;
-    return host_s +
-           touched((double)install->bytes, costs->cast_to[rank]) / costs->install_bytes_per_s;
+    return refit_install_host_s(costs->profile, install) +
+           refit_install_copy_s(costs->profile, costs->cast_to[rank], install);
 }
 
 /* ---- links ---- */

@@ -9,8 +9,9 @@ G_BEGIN_DECLS
 typedef struct {
     const RefitTopology *topology; /* borrowed */
     const RefitSchedule *schedule; /* borrowed */
-    double operation_s, run_s, bucket_s, host_s;
-    double pack_bytes_per_s, unpack_bytes_per_s, install_bytes_per_s; /* 0: free */
+    const RefitProfile *profile;   /* borrowed */
+    double operation_s, run_s, bucket_s;
+    double pack_bytes_per_s, unpack_bytes_per_s; /* 0: free */
     /* Per rank: held bytes per byte sent from parameters, or received into them, where the form on
      * the wire is another one; 0 elsewhere. */
     double *cast_from, *cast_to;

@@ -59,6 +59,10 @@ gboolean refit_profile_is_on(const RefitProfile *profile, RefitTerm term) {
     return !profile->off[term] && profile->terms[term].value > 0;
 }
 
+double refit_profile_value(const RefitProfile *profile, RefitTerm term) {
+    return refit_profile_is_on(profile, term) ? profile->terms[term].value : 0;
+}
+
 static gboolean parse_counts(RefitNode *node, gboolean required, RefitProfile *profile,
                              GError **error) {
     for (guint i = 0; i < G_N_ELEMENTS(count_fields); i++) {

@@ -84,5 +84,7 @@ const char *refit_term_name(RefitTerm term);    /* static string */
 const char *refit_term_meaning(RefitTerm term); /* static string */
 /* TRUE when the term is on and costs something. */
 gboolean refit_profile_is_on(const RefitProfile *profile, RefitTerm term);
+/* Its value, in the unit of refit_term_meaning(); 0 when it is off. */
+double refit_profile_value(const RefitProfile *profile, RefitTerm term);
 
 G_END_DECLS

@@ -70,6 +70,10 @@ static gboolean check_bytes(const RefitExecutor *executor, const RefitPlan *plan
     return TRUE;
 }
 
+double refit_cast_bytes(double bytes, double cast) {
+    return cast > 0 ? bytes * (1 + cast) / 2 : bytes;
+}
+
 /* The port that its bytes keep busy for longest. */
 static void find_limit(const RefitTopology *topology, const Tally *tally,
                        RefitPrediction *prediction) {
@@ -79,16 +83,22 @@ static void find_limit(const RefitTopology *topology, const Tally *tally,
     prediction->limited_busy = prediction->wire_s > 0 ? MIN(busy_s / prediction->wire_s, 1) : 0;
 }
 
+double refit_install_copy_s(const RefitProfile *profile, double cast,
+                            const RefitScheduleInstall *install) {
+    double bytes_per_s = refit_profile_value(profile, REFIT_TERM_INSTALL);
+
+    return bytes_per_s > 0 ? refit_cast_bytes((double)install->bytes, cast) / bytes_per_s : 0;
+}
+
+double refit_install_host_s(const RefitProfile *profile, const RefitScheduleInstall *install) {
+    return (double)install->tensors * refit_profile_value(profile, REFIT_TERM_HOST);
+}
+
 /* install_s and host_s of the rank for which their sum is largest. */
 static void find_install(const RefitSchedule *schedule, const RefitProfile *profile,
                          RefitPrediction *prediction) {
     const RefitProblem *problem = schedule->plan->problem;
     g_autofree double *cast = refit_case_cast_ratios(problem->refit_case, FALSE);
-    double rate = refit_profile_is_on(profile, REFIT_TERM_INSTALL)
-                      ? profile->terms[REFIT_TERM_INSTALL].value
-                      : 0;
-    double per_tensor =
-        refit_profile_is_on(profile, REFIT_TERM_HOST) ? profile->terms[REFIT_TERM_HOST].value : 0;
 
     prediction->install_s = prediction->host_s = 0;
     for (guint rank = 0; rank < problem->n_ranks; rank++) {
@@ -105,10 +115,8 @@ static void find_install(const RefitSchedule *schedule, const RefitProfile *prof
             sum.bytes += install->bytes;
             sum.tensors += install->tensors;
         }
-        /* A copy touches each byte twice, a cast reads one form and writes the other. */
-        double touched = (double)sum.bytes * (cast[rank] > 0 ? (1 + cast[rank]) / 2 : 1);
-        double install_s = rate > 0 ? touched / rate : 0;
-        double host_s = (double)sum.tensors * per_tensor;
+        double install_s = refit_install_copy_s(profile, cast[rank], &sum);
+        double host_s = refit_install_host_s(profile, &sum);
 
         if (install_s + host_s > prediction->install_s + prediction->host_s) {
             prediction->install_s = install_s;
@@ -147,9 +155,7 @@ gboolean refit_predict(const RefitExecutor *executor, const RefitSchedule *sched
         prediction.event_bytes[link] = tally.total[link];
     find_limit(refit_case->topology, &tally, &prediction);
     find_install(schedule, refit_case->profile, &prediction);
-    prediction.pause_s = refit_profile_is_on(refit_case->profile, REFIT_TERM_PAUSE)
-                             ? refit_case->profile->terms[REFIT_TERM_PAUSE].value
-                             : 0;
+    prediction.pause_s = refit_profile_value(refit_case->profile, REFIT_TERM_PAUSE);
     prediction.step_s = MAX(prediction.pipeline_s, pipeline.duration_s) + prediction.pause_s;
     *prediction_out = prediction;
     return TRUE;

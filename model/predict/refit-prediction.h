@@ -43,6 +43,17 @@ typedef struct {
 } RefitPredictionOptions;
 
 /*
+ * Bytes of a copy that takes as long as a copy of `bytes` with a cast: a copy reads and writes each
+ * byte once, a cast reads or writes `cast` bytes for each on the wire (refit_case_cast_ratios();
+ * 0: none).
+ */
+double refit_cast_bytes(double bytes, double cast);
+/* Seconds of an install: its copies, and the host's work for its tensors. */
+double refit_install_copy_s(const RefitProfile *profile, double cast,
+                            const RefitScheduleInstall *install);
+double refit_install_host_s(const RefitProfile *profile, const RefitScheduleInstall *install);
+
+/*
  * Runs `executor` on `schedule` with the case's topology and profile. `options` may be NULL.
  * REFIT_ERROR_BACKEND when the executor's event stream disagrees with the plan's bytes per link
  * class.

@@ -111,9 +111,7 @@ GArray *refit_ranks_of_both_sides(const RefitProblem *problem) {
 
 guint refit_chain_slices(const RefitProblem *problem, guint64 bytes, guint64 total, guint hops) {
     const RefitProfile *profile = problem->refit_case->profile;
-    double turn_s = refit_profile_is_on(profile, REFIT_TERM_OPERATION)
-                        ? OPERATIONS_OF_A_HOP * profile->terms[REFIT_TERM_OPERATION].value
-                        : 0;
+    double turn_s = OPERATIONS_OF_A_HOP * refit_profile_value(profile, REFIT_TERM_OPERATION);
     double best = sqrt((double)total * problem->refit_case->topology->nic_bandwidth.value * turn_s /
                        MAX(hops, 1));
 
