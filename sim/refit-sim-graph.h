@@ -20,17 +20,20 @@
  * packing, moving (its bytes through the rank's port) and unpacking, and latency l, is expressed by
  * times:
  *
- *   submit   begins at the date of the first turn; the last turn's flows do not end before the date
- *            of its submit + p + f. Dates are sums: what is in flight does not hold them
- *   pack     the first turn's before the flow. A flow takes (T - 1) times the longest of p, u and
- *            (p + f + l + u) / 2, and f, at least: the first two are slower than the port, the
- * third is the rule of REFIT_SCHEDULE_SLOTS turns unpack   the last turn's after the flow slots a
- * step packs after the second step before it on the stream is done, for which a single turn lies in
- * between; after a step of more turns it begins no sooner than (first p + l + u - f of that step)
- * behind its flows slices   a message that follows another in slices starts a slice's way after
- * that has started and ends a slice's way after it has ended: f + l + u + p of the numbers in
- * between. In a step that waits for its own turns, a flow takes p + l + u per number longer,
- * because nothing of that is hidden
+ *   submit   begins at the date of the first turn. The last turn's flows do not end before the
+ *            date of its submit and their own time. Dates are sums: what is in flight holds none
+ *
+ *   pack     of the first turn, before the flows
+ *
+ *   unpack   of the last turn, behind the flows
+ *
+ *   slots    a step packs after the second step before it on the stream is done, for which a
+ *            single turn lies in between; after a step of more turns it begins no sooner than its
+ *            first pack + l + u - f of that step behind the flows of that
+ *
+ *   clock    of a step with slices, or with several turns of which p + l + u is longer than f: it
+ *            ticks where messages begin, have their last turn and end, and takes from tick to tick
+ *            what REFIT_SCHEDULE_SLOTS turns at a time take (refit-sim-slices.c)
  *
  * Totals of bytes are the same in both modes, times nearly so: docs/sim.md.
  */

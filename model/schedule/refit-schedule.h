@@ -29,9 +29,9 @@
  * Chunks. What an exchange moves under one number is cut into chunks of chunk_bytes, the last one
  * shorter. chunk_bytes is the same for all ranks that share numbers and link class, so both ends
  * cut alike: as large as a turn of the rank that packs most there may have them (see Memory), and
- * no less than REFIT_SCHEDULE_LEAST_NETWORK or _NVLINK unless a budget forbids it; what nobody
- * packs is not cut. A step has as many chunks as its largest exchange needs, so small messages go
- * with the first chunks of large ones.
+ * without a budget up to a quarter larger, where they are below REFIT_SCHEDULE_LEAST_NETWORK or
+ * _NVLINK, but not beyond these; what nobody packs is not cut. A step has as many chunks as its
+ * largest exchange needs, so small messages go with the first chunks of large ones.
  *
  * Order. A rank submits its turns in the order of (number, install, chunk, stream), and at most
  * REFIT_SCHEDULE_IN_FLIGHT turns of a stream ahead of its oldest one that is not done. On a stream,
@@ -39,7 +39,8 @@
  *
  *   pack    after what the turn waits for
  *   move    after the pack, and on both ranks: messages start when both are there. Streams that
- * share a communicator also move one after the other, in the order in which they were submitted
+ *           share a communicator also move one after the other, in the order of submission
+ *
  *   unpack  after all messages of the turn; the turn is done then
  *
  * Waits. A turn begins after all that its step waits for is done: other steps, each with all before
@@ -58,13 +59,16 @@
  * Memory. A rank has landings and wire memory. Relays, and parts of assembled tensors, land as
  * blocks, one per message and in its order; buckets as whole tensors. Landings of a batch are
  * together in one of REFIT_SCHEDULE_BATCH_SLOTS slots of their lane, which its batches with
- * landings take in turn: relays, and behind them assembled parts, or buckets in their place, which
- * come when the rank has done its part in the stages before. A slot is as large as the largest of
- * its batches. Wire memory is REFIT_SCHEDULE_SLOTS slots per stream, each as large as its largest
- * turn. The pool is what chunks may take of it: REFIT_SCHEDULE_POOL_BYTES, or what the largest
- * landings of any rank leave of the case's staging budget, if that is less. A turn may pack what
- * the busiest rank packs on the stream in REFIT_SCHEDULE_FEW_TURNS turns, at least 16 MiB; where
- * the pool is not enough for that, streams share it so that they have the fewest turns together.
+ * landings take in turn, those far above the mean always the first; in a single slot where two
+ * leave too little of the memory: relays, and behind them assembled parts, or buckets in their
+ * place, which come when the rank has done its part in the stages before. A slot is as large as the
+ * largest of its batches. Wire memory is REFIT_SCHEDULE_SLOTS slots per stream, each as large as
+ * its largest turn. The pool is what chunks may take of it: what the largest landings of any rank
+ * leave of the case's staging budget; without one, of REFIT_PLAN_STAGING_BYTES, but at least a
+ * quarter of REFIT_SCHEDULE_POOL_BYTES; and no more than REFIT_SCHEDULE_POOL_BYTES. A turn may pack
+ * what the busiest rank packs on the stream in REFIT_SCHEDULE_FEW_TURNS turns, at least 16 MiB;
+ * where the pool is not enough for that, streams share it so that they have the fewest turns
+ * together.
  */
 
 #include "model/plan/refit-plan.h"
@@ -84,7 +88,7 @@ G_BEGIN_DECLS
 /* Turns in which a stream packs all that it has, memory permitting: so many that the first pack and
  * the last unpack, which nothing hides, are below one percent of the whole. */
 #define REFIT_SCHEDULE_FEW_TURNS 256
-/* Least bytes of a chunk, unless a message is smaller or a budget forbids it. */
+/* Chunks are wanted to be no smaller, unless messages are or memory forbids it. */
 #define REFIT_SCHEDULE_LEAST_NETWORK (G_GUINT64_CONSTANT(1) << 20)
 #define REFIT_SCHEDULE_LEAST_NVLINK (G_GUINT64_CONSTANT(4) << 20)
 /* Turns of a stream that are submitted and not done. */
