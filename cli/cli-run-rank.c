@@ -355,7 +355,6 @@ static gboolean report_events(Rank *self, GArray **all_out, GError **error) {
             g_array_append_vals(all, (const RefitEvent *)(gpointer)received + rank * n,
                                 (guint)MIN(n, counts[rank] - MIN(done, counts[rank])));
     }
-    g_array_sort(all, refit_event_compare);
     *all_out = g_steal_pointer(&all);
     return TRUE;
 }

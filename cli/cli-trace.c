@@ -316,11 +316,12 @@ static void write_json(GString *out, const CliTrace *trace, const CliTraceOrigin
 /* ---- the file ---- */
 
 gboolean cli_trace_write(const Cli *cli, const CliTrace *trace, const CliTraceOrigin *origin,
-                         const GArray *events, GError **error) {
+                         GArray *events, GError **error) {
     g_autoptr(GString) out = g_string_new(NULL);
 
     if (trace->path == NULL)
         return TRUE;
+    g_array_sort(events, refit_event_compare);
     if (trace->csv)
         write_csv(out, origin->plan, events);
     else

@@ -44,9 +44,9 @@ typedef struct {
     gboolean predicted, exact;   /* `exact`: an event per turn */
 } CliTraceOrigin;
 
-/* `events` in the order of refit_event_compare(). Nothing when no trace is wanted. */
+/* Sorts `events`. Nothing when no trace is wanted. */
 gboolean cli_trace_write(const Cli *cli, const CliTrace *trace, const CliTraceOrigin *origin,
-                         const GArray *events, GError **error) G_GNUC_WARN_UNUSED_RESULT;
+                         GArray *events, GError **error) G_GNUC_WARN_UNUSED_RESULT;
 /* A line, and a member of the same name; nothing when no trace is wanted. */
 void cli_print_trace(const CliTrace *trace, const GArray *events);
 void cli_json_trace(RefitJson *json, const CliTrace *trace, const GArray *events);

@@ -9,7 +9,7 @@
 
 G_BEGIN_DECLS
 
-/* Memory shared with the child; `times` follows in the same mapping. */
+/* Memory shared with the child; `times` follows in the same mapping, if they are wanted. */
 typedef struct {
     guint64 n_done; /* items that ran to their end */
     double makespan_s;
@@ -17,17 +17,18 @@ typedef struct {
 } RefitNetsimStatus;
 
 /*
- * Runs a checked graph in this process, which cannot simulate again. `n_predecessors`: per item;
- * counted down to 0. `precision_s`: completions within it are one event. `times`: zeroed.
+ * Runs a checked graph in this process, which cannot simulate again. `precision_s`: completions
+ * within it are one event. `times`: zeroed; NULL: nobody wants them.
  */
 typedef void (*RefitNetsimEngine)(const RefitNetsimPlatform *platform,
-                                  const RefitNetsimGraph *graph, guint *n_predecessors,
-                                  double precision_s, RefitNetsimTime *times,
-                                  RefitNetsimStatus *status);
+                                  const RefitNetsimGraph *graph, double precision_s,
+                                  RefitNetsimTime *times, RefitNetsimStatus *status);
 
 void refit_netsim_simgrid(const RefitNetsimPlatform *platform, const RefitNetsimGraph *graph,
-                          guint *n_predecessors, double precision_s, RefitNetsimTime *times,
-                          RefitNetsimStatus *status);
+                          double precision_s, RefitNetsimTime *times, RefitNetsimStatus *status);
+
+/* Tells the system that memory just allocated, of so many bytes, is better in large pages. */
+void refit_netsim_advise(gpointer memory, gsize n_bytes);
 
 /* refit_netsim_run with any engine; what tests of the containment use. */
 gboolean refit_netsim_run_with(RefitNetsimEngine engine, const RefitNetsimPlatform *platform,

@@ -8,7 +8,8 @@
  * standard output and error are a memory file, of which a failure quotes the first line; it leaves
  * by _exit(), so it neither flushes the caller's buffers nor runs the caller's exit handlers.
  *
- * Cycles are found before the fork, by taking away items without predecessors: linear in edges.
+ * Items in a cycle never run. Which they are is found when the engine has come back without them,
+ * by taking away items without predecessors: linear in edges.
  */
 
 #define _GNU_SOURCE /* memfd_create */
@@ -22,6 +23,19 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+/* Below, large pages gain nothing. */
+#define LEAST_LARGE ((gsize)8 << 20) /* bytes */
+
+void refit_netsim_advise(gpointer memory, gsize n_bytes) {
+    const guintptr page = (guintptr)sysconf(_SC_PAGESIZE);
+    guintptr begin = ((guintptr)memory + page - 1) / page * page;
+    guintptr end = ((guintptr)memory + n_bytes) / page * page;
+
+    /* Where the system has none, small ones do. */
+    if (n_bytes >= LEAST_LARGE)
+        (void)madvise((gpointer)begin, end - begin, MADV_HUGEPAGE);
+}
 
 /* What counts as one date in an exact run: far below a nanosecond, and above the rounding of
  * double dates up to hours of simulated time. */
@@ -97,24 +111,23 @@ static gboolean check_item(const RefitNetsimPlatform *platform, const RefitNetsi
                         "item %u precedes item %u, but there are %u items", index,
                         graph->successors[i] & ~REFIT_NETSIM_ON_START, graph->n_items);
             return FALSE;
+        } else if (graph->lags_s != NULL &&
+                   !(isfinite(graph->lags_s[i]) && graph->lags_s[i] >= 0)) {
+            g_set_error(error, REFIT_ERROR, REFIT_ERROR_INVALID,
+                        "item %u precedes item %u by a time that is negative or not finite", index,
+                        graph->successors[i] & ~REFIT_NETSIM_ON_START);
+            return FALSE;
         }
     return TRUE;
 }
 
-static guint *count_predecessors(const RefitNetsimGraph *graph) {
-    guint *counts = g_new0(guint, graph->n_items);
-
-    for (guint64 i = 0; i < graph->successor_offsets[graph->n_items]; i++)
-        counts[graph->successors[i] & ~REFIT_NETSIM_ON_START]++;
-    return counts;
-}
-
-static gboolean check_acyclic(const RefitNetsimGraph *graph, const guint *n_predecessors,
-                              GError **error) {
-    g_autofree guint *left = g_memdup2(n_predecessors, graph->n_items * sizeof *n_predecessors);
+static gboolean check_acyclic(const RefitNetsimGraph *graph, GError **error) {
+    g_autofree guint *left = g_new0(guint, graph->n_items);
     g_autofree guint *order = g_new(guint, graph->n_items);
     guint n = 0;
 
+    for (guint64 i = 0; i < graph->successor_offsets[graph->n_items]; i++)
+        left[graph->successors[i] & ~REFIT_NETSIM_ON_START]++;
     for (guint item = 0; item < graph->n_items; item++)
         if (left[item] == 0)
             order[n++] = item;
@@ -153,8 +166,8 @@ static char *first_line(int output) {
 }
 
 /* Waits for the child and turns how it ended into TRUE or an error. */
-static gboolean reap(pid_t child, int output, const RefitNetsimStatus *status, guint n_items,
-                     GError **error) {
+static gboolean reap(pid_t child, int output, const RefitNetsimStatus *status,
+                     const RefitNetsimGraph *graph, GError **error) {
     g_autofree char *said = NULL;
     pid_t got;
     int how = 0;
@@ -177,19 +190,19 @@ static gboolean reap(pid_t child, int output, const RefitNetsimStatus *status, g
                     "the simulation process ended with status %d%s", WEXITSTATUS(how), said);
     else if (status->error[0] != '\0')
         g_set_error(error, REFIT_ERROR, REFIT_ERROR_BACKEND, "SimGrid failed: %s", status->error);
-    else if (status->n_done != n_items)
+    else if (status->n_done == graph->n_items)
+        return TRUE;
+    else if (check_acyclic(graph, error))
         g_set_error(error, REFIT_ERROR, REFIT_ERROR_BACKEND,
                     "SimGrid ended after %" G_GUINT64_FORMAT " of %u items%s", status->n_done,
-                    n_items, said);
-    else
-        return TRUE;
+                    graph->n_items, said);
     return FALSE;
 }
 
 static gboolean run_in_child(RefitNetsimEngine engine, const RefitNetsimPlatform *platform,
-                             const RefitNetsimGraph *graph, guint *n_predecessors,
-                             double precision_s, RefitNetsimStatus *status, RefitNetsimTime *times,
-                             int output, GError **error) {
+                             const RefitNetsimGraph *graph, double precision_s,
+                             RefitNetsimStatus *status, RefitNetsimTime *times, int output,
+                             GError **error) {
     pid_t child = fork();
 
     if (child < 0) {
@@ -201,16 +214,15 @@ static gboolean run_in_child(RefitNetsimEngine engine, const RefitNetsimPlatform
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (dup2(output, STDOUT_FILENO) < 0 || dup2(output, STDERR_FILENO) < 0)
             _exit(126);
-        engine(platform, graph, n_predecessors, precision_s, times, status);
+        engine(platform, graph, precision_s, times, status);
         _exit(0);
     }
-    return reap(child, output, status, graph->n_items, error);
+    return reap(child, output, status, graph, error);
 }
 
 gboolean refit_netsim_run_with(RefitNetsimEngine engine, const RefitNetsimPlatform *platform,
                                const RefitNetsimGraph *graph, double resolution_s,
                                RefitNetsimTime *times_out, double *makespan_s_out, GError **error) {
-    g_autofree guint *n_predecessors = NULL;
     RefitNetsimStatus *status;
     gsize offset = (sizeof *status + 63) / 64 * 64, size;
     int output;
@@ -231,11 +243,7 @@ gboolean refit_netsim_run_with(RefitNetsimEngine engine, const RefitNetsimPlatfo
         *makespan_s_out = 0;
         return TRUE;
     }
-    n_predecessors = count_predecessors(graph);
-    if (!check_acyclic(graph, n_predecessors, error))
-        return FALSE;
-
-    size = offset + graph->n_items * sizeof *times_out;
+    size = offset + (times_out != NULL ? graph->n_items * sizeof *times_out : 0);
     output = memfd_create("refit-netsim", MFD_CLOEXEC);
     status = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (output < 0 || status == MAP_FAILED) {
@@ -244,13 +252,16 @@ gboolean refit_netsim_run_with(RefitNetsimEngine engine, const RefitNetsimPlatfo
                     g_strerror(errno));
         ok = FALSE;
     } else {
-        RefitNetsimTime *times = (RefitNetsimTime *)(gpointer)((char *)status + offset);
-        ok = run_in_child(engine, platform, graph, n_predecessors,
-                          MAX(resolution_s, EXACT_PRECISION_S), status, times, output, error);
-        if (ok) {
+        RefitNetsimTime *times = NULL;
+
+        if (times_out != NULL)
+            times = (RefitNetsimTime *)(gpointer)((char *)status + offset);
+        ok = run_in_child(engine, platform, graph, MAX(resolution_s, EXACT_PRECISION_S), status,
+                          times, output, error);
+        if (ok && times != NULL)
             memcpy(times_out, times, graph->n_items * sizeof *times_out);
+        if (ok)
             *makespan_s_out = status->makespan_s;
-        }
     }
     if (status != MAP_FAILED)
         munmap(status, size);

@@ -7,11 +7,11 @@
  *
  * Items: a FLOW moves bytes between two GPUs over their NVLink or NIC ports, sharing bandwidth
  * max-min fairly; a DELAY lasts a fixed time; a JOIN is done as soon as it may start. An item may
- * start when all its predecessors are done; a predecessor marked "on start" counts as done when it
- * starts. Links have no latency: who wants one puts a DELAY where it matters, because a latency
- * inside every flow would be paid again by each chunk of a stream. Each run happens in a forked
- * child, because SimGrid is global to a process: settings differ between runs, nothing leaks, and a
- * crash of the engine becomes a REFIT_ERROR_BACKEND.
+ * start when all its predecessors are done, each of them a stated time before, or 0; a predecessor
+ * marked "on start" counts as done when it starts. Links have no latency: who wants one puts it on
+ * what follows a flow, because a latency inside every flow would be paid again by each chunk of a
+ * stream. Each run happens in a forked child, because SimGrid is global to a process: settings
+ * differ between runs, nothing leaks, and a crash of the engine becomes a REFIT_ERROR_BACKEND.
  */
 
 #include "model/base/refit-error.h"
@@ -32,8 +32,10 @@ typedef enum { REFIT_NETSIM_FLOW, REFIT_NETSIM_DELAY, REFIT_NETSIM_JOIN } RefitN
 typedef struct {
     guint8 kind; /* RefitNetsimKind */
     guint src, dst;
-    double bytes;   /* FLOW: > 0 */
-    double delay_s; /* DELAY: >= 0 */
+    union {
+        double bytes;   /* FLOW: > 0 */
+        double delay_s; /* DELAY: >= 0 */
+    };
 } RefitNetsimItem;
 
 #define REFIT_NETSIM_ON_START 0x80000000u /* or-ed into a successor: counts when we start */
@@ -43,6 +45,7 @@ typedef struct {
     const RefitNetsimItem *items;
     const guint64 *successor_offsets; /* n_items + 1 */
     const guint *successors;          /* item numbers, possibly with REFIT_NETSIM_ON_START */
+    const double *lags_s;             /* per successor: so long after; NULL: all 0 */
 } RefitNetsimGraph;
 
 typedef struct {
@@ -51,8 +54,9 @@ typedef struct {
 
 /*
  * Simulates `graph`. `resolution_s`: completions closer than this may be handled together (0:
- * exact). `times_out`: n_items entries. Errors: REFIT_ERROR_BACKEND when SimGrid fails or some item
- * never ran (a cycle), naming it; REFIT_ERROR_INVALID for impossible items.
+ * exact). `times_out`: n_items entries; NULL when only the makespan matters. Errors:
+ * REFIT_ERROR_BACKEND when SimGrid fails or some item never ran (a cycle), naming it;
+ * REFIT_ERROR_INVALID for impossible items.
  */
 gboolean refit_netsim_run(const RefitNetsimPlatform *platform, const RefitNetsimGraph *graph,
                           double resolution_s, RefitNetsimTime *times_out, double *makespan_s_out,

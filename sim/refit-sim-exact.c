@@ -157,7 +157,7 @@ static void add_event(Exact *self, const Turn *turn, RefitEventKind kind, guint 
     event.event.bytes = bytes;
     event.begin = event.end = item;
     event.late_s = late_s;
-    g_array_append_val(self->build->out->events, event);
+    refit_sim_add_event(self->build, &event);
 }
 
 /* ---- what a turn waits for ---- */
@@ -296,9 +296,10 @@ static double latency_of(const Exact *self, const Turn *turn,
 static guint add_moves(Exact *self, const Turn *turn) {
     RefitSimBuild *build = self->build;
     const RefitScheduleStep *step = turn->step;
-    guint begin = begin_move(self, turn), moved = refit_sim_join(build), done;
+    guint begin = begin_move(self, turn), moved = refit_sim_join(build);
+    guint done = refit_sim_join(build);
     guint *unpack = &self->unpacks[step->stream];
-    RefitSimArrivals arrivals = {0};
+    guint landed = turn->unpacked > 0 ? refit_sim_delay(build, turn->unpack_s) : done;
 
     refit_sim_edge(build, begin, moved);
     for (guint e = step->first_exchange; e < step->first_exchange + step->n_exchanges; e++) {
@@ -314,26 +315,19 @@ static guint add_moves(Exact *self, const Turn *turn) {
         refit_sim_edge(build, begin, flow);
         refit_sim_edge(build, flow, moved);
         if (!sends)
-            refit_sim_arrive(build, &arrivals, flow, latency_s);
+            refit_sim_edge_after(build, flow, latency_s, landed);
         add_event(self, turn, sends ? REFIT_EVENT_SEND : REFIT_EVENT_RECEIVE, exchange->peer, bytes,
                   flow, latency_s);
     }
     self->moved[refit_sim_comm(self->schedule, step)] = moved;
     if (turn->unpacked > 0) {
-        guint item = refit_sim_delay(build, turn->unpack_s);
-
-        refit_sim_edge(build, moved, item);
-        refit_sim_edge_arrivals(build, &arrivals, item);
-        refit_sim_edge(build, *unpack, item);
-        *unpack = item;
-        add_event(self, turn, REFIT_EVENT_UNPACK, self->rank, turn->unpacked, item, 0);
+        refit_sim_edge(build, moved, landed);
+        refit_sim_edge(build, *unpack, landed);
+        refit_sim_edge(build, landed, done);
+        *unpack = landed;
+        add_event(self, turn, REFIT_EVENT_UNPACK, self->rank, turn->unpacked, landed, 0);
     }
-    done = refit_sim_join(build);
     refit_sim_edge(build, moved, done);
-    if (turn->unpacked > 0)
-        refit_sim_edge(build, *unpack, done);
-    else
-        refit_sim_edge_arrivals(build, &arrivals, done);
     if (turn->place > 0)
         refit_sim_edge(build, done_at(self, step->stream, turn->place - 1), done);
     return done;

@@ -6,6 +6,7 @@
  * batch has a join of all its steps and a delay before them. Cost: items and edges.
  */
 
+#include "sim/refit-netsim-private.h"
 #include "sim/refit-sim-private.h"
 
 /* Up to so many messages every date is kept apart; beyond, dates within this share of the busiest
@@ -94,10 +95,17 @@ static double choose_resolution(const RefitSimBuild *build) {
     return resolution_s;
 }
 
+static gpointer large(gsize n_bytes) {
+    gpointer memory = g_malloc(MAX(n_bytes, 1));
+
+    refit_netsim_advise(memory, n_bytes);
+    return memory;
+}
+
 static gboolean finish(RefitSimBuild *build, GError **error) {
     RefitSimGraph *out = build->out;
     guint n = out->items->len;
-    const guint(*edges)[2] = (gpointer)build->edges->data;
+    const RefitSimEdge *edges = (gpointer)build->edges->data;
 
     if (n >= REFIT_NETSIM_ON_START) {
         g_set_error(error, REFIT_ERROR, REFIT_ERROR_OVERFLOW,
@@ -107,29 +115,39 @@ static gboolean finish(RefitSimBuild *build, GError **error) {
         return FALSE;
     }
     out->offsets = g_new0(guint64, (gsize)n + 2);
-    out->successors = g_new(guint, MAX(build->edges->len, 1));
+    out->successors = large(build->edges->len * sizeof *out->successors);
+    out->lags_s = large(build->edges->len * sizeof *out->lags_s);
     for (guint e = 0; e < build->edges->len; e++)
-        out->offsets[edges[e][0] + 2]++;
+        out->offsets[edges[e].before + 2]++;
     for (guint i = 2; i < n + 2; i++)
         out->offsets[i] += out->offsets[i - 1];
-    for (guint e = 0; e < build->edges->len; e++)
-        out->successors[out->offsets[edges[e][0] + 1]++] = edges[e][1];
+    for (guint e = 0; e < build->edges->len; e++) {
+        guint64 place = out->offsets[edges[e].before + 1]++;
+
+        out->successors[place] = edges[e].after;
+        out->lags_s[place] = edges[e].lag_s;
+    }
     out->graph = (RefitNetsimGraph){.n_items = n,
                                     .items = (gpointer)out->items->data,
                                     .successor_offsets = out->offsets,
-                                    .successors = out->successors};
+                                    .successors = out->successors,
+                                    .lags_s = out->lags_s};
     return TRUE;
 }
 
 RefitSimGraph *refit_sim_graph_new(const RefitExecutorConfig *config, const RefitSchedule *schedule,
                                    GError **error) {
     g_autoptr(RefitSimGraph) out = g_new0(RefitSimGraph, 1);
-    RefitSimBuild build = {.schedule = schedule, .plan = schedule->plan, .out = out};
+    RefitSimBuild build = {.schedule = schedule,
+                           .plan = schedule->plan,
+                           .out = out,
+                           .times_only = config->times_only,
+                           .root = REFIT_SIM_NONE};
     gboolean made = TRUE;
 
     out->items = g_array_new(FALSE, FALSE, sizeof(RefitNetsimItem));
     out->events = g_array_new(FALSE, FALSE, sizeof(RefitSimEvent));
-    build.edges = g_array_new(FALSE, FALSE, 2 * sizeof(guint));
+    build.edges = g_array_new(FALSE, FALSE, sizeof(RefitSimEdge));
     refit_sim_costs_init(&build.costs, config->topology, config->profile, schedule);
     open_batches(&build);
     if (config->exact) {
@@ -153,5 +171,6 @@ void refit_sim_graph_free(RefitSimGraph *graph) {
     g_array_unref(graph->events);
     g_free(graph->offsets);
     g_free(graph->successors);
+    g_free(graph->lags_s);
     g_free(graph);
 }

@@ -60,6 +60,7 @@ typedef struct {
     GArray *items;       /* owned storage of the graph */
     guint64 *offsets;
     guint *successors;
+    double *lags_s;
 } RefitSimGraph;
 
 /*

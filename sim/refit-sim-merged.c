@@ -4,7 +4,7 @@
  * First come the flows and what each step does in sum; then what makes messages longer than their
  * flows, or late, of which nothing is made that the flow's own time at full rate already covers;
  * then the items of the steps of each rank, in the order in which it submits them. Cost: messages
- * and waits; about 10 items per step and two per message, in sliced stages twice as many.
+ * and waits; about 5 items per step, 10 in sliced stages, and two per message.
  */
 
 #include "sim/refit-sim-merged.h"
@@ -161,7 +161,6 @@ static guint end_join(RefitSimMerged *self, guint m) {
 static void add_gaps(RefitSimMerged *self, guint m, const RefitSimSlices *slices) {
     const guint sides[] = {self->sender[m], self->receiver[m]};
     double gap_s = 0;
-    guint item;
 
     for (guint i = 0; i < 2; i++) {
         RefitSimLoad load = mean_load(&self->sums[sides[i]]);
@@ -171,10 +170,8 @@ static void add_gaps(RefitSimMerged *self, guint m, const RefitSimSlices *slices
     }
     if (!(gap_s > 0) || slices->n == 1)
         return;
-    item = refit_sim_delay(self->build, gap_s * (slices->n - 1));
-    refit_sim_edge(self->build, self->flows[m], item);
     self->ends[m] = refit_sim_join(self->build);
-    refit_sim_edge(self->build, item, self->ends[m]);
+    refit_sim_edge_after(self->build, self->flows[m], gap_s * (slices->n - 1), self->ends[m]);
 }
 
 /* Dates of the first and the last turn of a message. */
@@ -189,12 +186,9 @@ static void add_dates(RefitSimMerged *self, guint m, double last_s) {
         port_s = MAX(port_s, self->sums[sides[i]].all.port_s);
     }
     if (self->submits.messages_first[m] > begin_s)
-        refit_sim_edge(self->build, refit_sim_delay(self->build, self->submits.messages_first[m]),
-                       self->flows[m]);
+        refit_sim_date(self->build, self->submits.messages_first[m], self->flows[m]);
     if (self->submits.messages_last[m] + last_s > begin_s + port_s)
-        refit_sim_edge(self->build,
-                       refit_sim_delay(self->build, self->submits.messages_last[m] + last_s),
-                       end_join(self, m));
+        refit_sim_date(self->build, self->submits.messages_last[m] + last_s, end_join(self, m));
 }
 
 /* Of the last one of the message's own chunks. */
@@ -237,7 +231,7 @@ static void add_event(RefitSimMerged *self, const RefitSimEvent *like, RefitEven
     event.event.kind = kind;
     event.event.peer = peer;
     event.event.bytes = bytes;
-    g_array_append_val(self->build->out->events, event);
+    refit_sim_add_event(self->build, &event);
 }
 
 /* What holds all turns of a step. */
@@ -248,7 +242,7 @@ static void add_waits(RefitSimMerged *self, guint number, guint item) {
     guint offset = schedule->step_offsets[self->rank];
 
     if (self->submits.steps != NULL)
-        refit_sim_edge(build, refit_sim_delay(build, self->submits.steps[number]), item);
+        refit_sim_date(build, self->submits.steps[number], item);
     refit_sim_edge(build, build->opens[step->batch], item);
     for (guint w = step->first_wait; w < step->first_wait + step->n_waits; w++) {
         guint other = offset + schedule->waits[w].step;
@@ -310,7 +304,7 @@ static void add_slot(RefitSimMerged *self, guint number) {
     RefitSimBuild *build = self->build;
     const RefitSimStream *stream = &self->streams[self->schedule->steps[number].stream];
     const RefitSimStep *items = &self->steps[number];
-    guint last = stream->last, item;
+    guint last = stream->last;
     RefitSimLoad load;
     double lag_s;
 
@@ -325,11 +319,8 @@ static void add_slot(RefitSimMerged *self, guint number) {
     /* Counted from the end of its flows, as there is no item for its turns. */
     load = mean_load(&self->sums[last]);
     lag_s = self->sums[number].pack_first_s + load.latency_s + load.unpack_s - load.port_s;
-    if (lag_s > 0) {
-        item = refit_sim_delay(build, lag_s);
-        refit_sim_edge(build, self->steps[last].moved, item);
-        refit_sim_edge(build, item, items->begin);
-    }
+    if (lag_s > 0)
+        refit_sim_edge_after(build, self->steps[last].moved, lag_s, items->begin);
 }
 
 void refit_sim_begin_step(RefitSimMerged *self, guint number) {
@@ -366,8 +357,8 @@ void refit_sim_begin_step(RefitSimMerged *self, guint number) {
     }
 }
 
-static void end_message(RefitSimMerged *self, guint number, gboolean sends, guint m,
-                        RefitSimArrivals *arrivals) {
+/* `landed`: what comes when all has arrived. */
+static void end_message(RefitSimMerged *self, guint number, gboolean sends, guint m, guint landed) {
     RefitSimBuild *build = self->build;
     const RefitScheduleStep *step = &self->schedule->steps[number];
     const RefitMessage *message = &build->plan->messages[m];
@@ -380,7 +371,7 @@ static void end_message(RefitSimMerged *self, guint number, gboolean sends, guin
     if (!sends) {
         event.late_s =
             refit_sim_latency(build->costs.topology, pair->src, pair->dst, (RefitLink)pair->link);
-        refit_sim_arrive(build, arrivals, self->ends[m], event.late_s);
+        refit_sim_edge_after(build, self->ends[m], event.late_s, landed);
     }
     add_event(self, &event, sends ? REFIT_EVENT_SEND : REFIT_EVENT_RECEIVE,
               sends ? pair->dst : pair->src, message->bytes);
@@ -393,30 +384,26 @@ void refit_sim_end_step(RefitSimMerged *self, guint number) {
     const RefitSimSums *sums = &self->sums[number];
     RefitSimStream *stream = &self->streams[step->stream];
     RefitSimStep *items = &self->steps[number];
-    RefitSimArrivals arrivals = {0};
+    guint landed = sums->unpacked > 0 ? refit_sim_delay(build, sums->unpack_last_s) : items->done;
 
     for (guint e = step->first_exchange; e < step->first_exchange + step->n_exchanges; e++) {
         const RefitScheduleExchange *exchange = &schedule->exchanges[e];
 
         for (guint i = 0; i < exchange->n_messages; i++)
             end_message(self, number, exchange->kind == REFIT_EXCHANGE_SEND,
-                        schedule->messages[exchange->first + i], &arrivals);
+                        schedule->messages[exchange->first + i], landed);
     }
     refit_sim_edge(build, items->moved, items->done);
     if (sums->unpacked > 0) {
         RefitSimEvent event = refit_sim_event(step, self->rank, step->number, 0);
-        guint item = refit_sim_delay(build, sums->unpack_last_s);
 
-        refit_sim_edge(build, items->moved, item);
-        refit_sim_edge(build, stream->unpack, item);
-        refit_sim_edge_arrivals(build, &arrivals, item);
-        refit_sim_edge(build, item, items->done);
-        stream->unpack = item;
-        event.begin = event.end = item;
+        refit_sim_edge(build, items->moved, landed);
+        refit_sim_edge(build, stream->unpack, landed);
+        refit_sim_edge(build, landed, items->done);
+        stream->unpack = landed;
+        event.begin = event.end = landed;
         event.early_s = sums->all.unpack_s - sums->unpack_last_s;
         add_event(self, &event, REFIT_EVENT_UNPACK, self->rank, sums->unpacked);
-    } else {
-        refit_sim_edge_arrivals(build, &arrivals, items->done);
     }
 }
 

@@ -8,11 +8,18 @@
 G_BEGIN_DECLS
 
 typedef struct {
+    guint before, after; /* items; `after` possibly with REFIT_NETSIM_ON_START */
+    double lag_s;
+} RefitSimEdge;
+
+typedef struct {
     const RefitSchedule *schedule;
     const RefitPlan *plan;
     RefitSimCosts costs;
     RefitSimGraph *out;
-    GArray *edges; /* guint pairs: before, after */
+    gboolean times_only; /* no events */
+    GArray *edges;       /* RefitSimEdge */
+    guint root;          /* done when the run begins; REFIT_SIM_NONE: nobody needs it yet */
     /* Per batch: the item that opens it, and a join of all that it does; REFIT_SIM_NONE where there
      * is no need for one. */
     guint *opens, *closes;
@@ -39,12 +46,24 @@ static inline guint refit_sim_flow(RefitSimBuild *build, guint src, guint dst, d
         (RefitNetsimItem){.kind = REFIT_NETSIM_FLOW, .src = src, .dst = dst, .bytes = bytes});
 }
 
-/* Nothing, when `before` is REFIT_SIM_NONE. */
-static inline void refit_sim_edge(RefitSimBuild *build, guint before, guint after) {
-    const guint edge[2] = {before, after};
+/* `after` comes so long after `before`. Nothing, when `before` is REFIT_SIM_NONE. */
+static inline void refit_sim_edge_after(RefitSimBuild *build, guint before, double lag_s,
+                                        guint after) {
+    const RefitSimEdge edge = {before, after, lag_s};
 
     if (before != REFIT_SIM_NONE)
-        g_array_append_vals(build->edges, edge, 1);
+        g_array_append_vals(build->edges, &edge, 1);
+}
+
+static inline void refit_sim_edge(RefitSimBuild *build, guint before, guint after) {
+    refit_sim_edge_after(build, before, 0, after);
+}
+
+/* `after` does not come before this time of the run. */
+static inline void refit_sim_date(RefitSimBuild *build, double seconds, guint after) {
+    if (build->root == REFIT_SIM_NONE)
+        build->root = refit_sim_join(build);
+    refit_sim_edge_after(build, build->root, seconds, after);
 }
 
 static inline guint *refit_sim_numbers(gsize n) {
@@ -55,39 +74,15 @@ static inline guint *refit_sim_numbers(gsize n) {
     return numbers;
 }
 
-/* ---- arrivals ---- */
-
-/* Flows that arrive at a rank, by their latency: below one leaf, or over the spine. */
-typedef struct {
-    guint n;
-    guint items[2];
-    double latency_s[2];
-} RefitSimArrivals;
-
-static inline void refit_sim_arrive(RefitSimBuild *build, RefitSimArrivals *arrivals, guint flow,
-                                    double latency_s) {
-    guint i = 0;
-
-    while (i < arrivals->n && arrivals->latency_s[i] != latency_s)
-        i++;
-    g_assert(i < G_N_ELEMENTS(arrivals->items));
-    if (i == arrivals->n) {
-        arrivals->items[arrivals->n] = refit_sim_delay(build, latency_s);
-        arrivals->latency_s[arrivals->n++] = latency_s;
-    }
-    refit_sim_edge(build, flow, arrivals->items[i]);
-}
-
-static inline void refit_sim_edge_arrivals(RefitSimBuild *build, const RefitSimArrivals *arrivals,
-                                           guint after) {
-    for (guint i = 0; i < arrivals->n; i++)
-        refit_sim_edge(build, arrivals->items[i], after);
-}
-
 /* ---- exchanges ---- */
 
 static inline gboolean refit_sim_is_move(const RefitScheduleExchange *exchange) {
     return exchange->kind == REFIT_EXCHANGE_SEND || exchange->kind == REFIT_EXCHANGE_RECEIVE;
+}
+
+static inline void refit_sim_add_event(RefitSimBuild *build, const RefitSimEvent *event) {
+    if (!build->times_only)
+        g_array_append_vals(build->out->events, event, 1);
 }
 
 /* An event of a step, without kind, peer, bytes and items. */

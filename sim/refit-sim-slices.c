@@ -3,8 +3,8 @@
  *
  * Each step has a clock, which has a tick at every number under which a message of the rank's
  * sliced steps begins, has its last slice, or is over. A tick is two items: `moved`, at which all
- * turns of smaller numbers have moved, and `begin`, at which the number's turn may move; the two
- * differ where turns wait in slices. From tick to tick the clock takes what the slices of the
+ * turns of smaller numbers have moved, and `begin`, at which the number's turn may move; they are
+ * one unless turns wait in slices. From tick to tick the clock takes what the slices of the
  * messages that are under way take at full rate, or longer, when a message starts late: so a
  * message holds the others of its step, as its slices hold their turns. Cost: ticks times messages,
  * per step.
@@ -30,7 +30,8 @@ typedef struct {
 
 typedef struct {
     guint number;
-    guint delay, moved, begin; /* items; delay is before moved */
+    guint moved, begin; /* items */
+    double lag_s;       /* of moved, behind the begin of the tick before */
 } Tick;
 
 typedef struct {
@@ -194,25 +195,8 @@ static void collect_numbers(Slices *self) {
     g_array_set_size(self->numbers, n);
 }
 
-static void add_delay(const Slices *self, guint before, double seconds, guint after) {
-    guint delay = before;
-
-    if (seconds > 0) {
-        delay = refit_sim_delay(self->build, seconds);
-        refit_sim_edge(self->build, before, delay);
-    }
-    refit_sim_edge(self->build, delay, after);
-}
-
 static Tick *tick_of(const Slices *self, const Clock *clock, guint i) {
     return &g_array_index(self->ticks, Tick, clock->first_tick + i);
-}
-
-static gboolean ends_at(const Slices *self, const Clock *clock, guint number) {
-    for (guint i = 0; i < clock->n_parts; i++)
-        if (g_array_index(self->parts, Part, clock->first_part + i).last + 1 == number)
-            return TRUE;
-    return FALSE;
 }
 
 /* For the step that follows: the tick before the last one is that of the last turn. */
@@ -220,8 +204,8 @@ static void note_almost(const Slices *self, const Clock *clock) {
     const Tick *tick = tick_of(self, clock, clock->n_ticks - 2);
     RefitSimLoad load = load_at(self, clock, tick->number - 1);
 
-    add_delay(self, tick->moved, load.latency_s + load.unpack_s,
-              self->merged->steps[clock->step].almost_done);
+    refit_sim_edge_after(self->build, tick->moved, load.latency_s + load.unpack_s,
+                         self->merged->steps[clock->step].almost_done);
 }
 
 /* Makes the items of `moved`. The first tick is the step's begin, the last one its end. */
@@ -229,7 +213,7 @@ static void add_ticks(Slices *self, Clock *clock) {
     const RefitScheduleStep *step = &self->schedule->steps[clock->step];
     const RefitSimStep *items = &self->merged->steps[clock->step];
     guint end = step->number + (step->n_numbers > 1 ? step->n_numbers : step->n_chunks);
-    Tick before = {step->number, REFIT_SIM_NONE, items->begin, items->begin};
+    Tick before = {step->number, items->begin, items->begin, 0};
 
     clock->first_tick = self->ticks->len;
     g_array_append_val(self->ticks, before);
@@ -239,16 +223,8 @@ static void add_ticks(Slices *self, Clock *clock) {
 
         if (number <= step->number || number > end)
             continue;
-        tick.delay = refit_sim_delay(self->build,
-                                     numbers_s(self, clock, before.number, number - before.number));
-        tick.moved = tick.delay;
-        if (number == end)
-            tick.moved = items->moved;
-        else if (ends_at(self, clock, number) || number > before.number + 1)
-            tick.moved = refit_sim_join(self->build);
-        if (tick.moved != tick.delay)
-            refit_sim_edge(self->build, tick.delay, tick.moved);
-        tick.begin = tick.moved;
+        tick.lag_s = numbers_s(self, clock, before.number, number - before.number);
+        tick.moved = tick.begin = number == end ? items->moved : refit_sim_join(self->build);
         g_array_append_val(self->ticks, tick);
         before = tick;
     }
@@ -258,13 +234,18 @@ static void add_ticks(Slices *self, Clock *clock) {
 
 /* ---- waits ---- */
 
-/* Something that holds the begin of a tick, `seconds` after it. */
-static void hold(Slices *self, Tick *tick, guint item, double seconds) {
+/* The begin of a tick, to put something before it. */
+static guint held_begin(const Slices *self, Tick *tick) {
     if (tick->begin == tick->moved) {
         tick->begin = refit_sim_join(self->build);
         refit_sim_edge(self->build, tick->moved, tick->begin);
     }
-    add_delay(self, item, seconds, tick->begin);
+    return tick->begin;
+}
+
+/* Something that holds the begin of a tick, `seconds` after it. */
+static void hold(const Slices *self, Tick *tick, guint item, double seconds) {
+    refit_sim_edge_after(self->build, item, seconds, held_begin(self, tick));
 }
 
 /* What comes between the move of a number before `number` and the begin of this one, when the one
@@ -293,7 +274,7 @@ static const Tick *tick_at(const Slices *self, const Clock *clock, guint number)
 
 /* The first turn of a step is held before its pack. */
 static void hold_first(Slices *self, const Clock *clock, const Clock *before, guint step) {
-    guint first = self->merged->steps[clock->step].first, item;
+    guint first = self->merged->steps[clock->step].first;
     guint number = tick_of(self, clock, 0)->number;
 
     if (before == NULL) {
@@ -301,9 +282,8 @@ static void hold_first(Slices *self, const Clock *clock, const Clock *before, gu
         return;
     }
     RefitSimLoad done = load_at(self, before, number - 1);
-    item = refit_sim_delay(self->build, done.latency_s + done.unpack_s);
-    refit_sim_edge(self->build, tick_at(self, before, number)->moved, item);
-    refit_sim_edge(self->build, item, first);
+    refit_sim_edge_after(self->build, tick_at(self, before, number)->moved,
+                         done.latency_s + done.unpack_s, first);
 }
 
 /* Turns wait for those of smaller numbers, of their step or of others. */
@@ -346,24 +326,17 @@ static double slot_s(const Slices *self, const Clock *clock, guint number) {
     return load.latency_s + load.unpack_s + load_at(self, clock, number + 2).pack_s;
 }
 
-/* Messages that begin at a tick hold an item until they have started on both ranks. */
-static void add_starts(const Slices *self, const Clock *clock, guint number, guint item) {
+/* What comes so long after a tick, whose turn has begun when its messages have on both ranks. */
+static void add_behind(const Slices *self, const Clock *clock, const Tick *tick, double seconds,
+                       guint item) {
+    refit_sim_edge_after(self->build, tick->begin, seconds, item);
     for (guint p = 0; p < clock->n_parts; p++) {
         const Part *part = &g_array_index(self->parts, Part, clock->first_part + p);
 
-        if (part->first == number)
-            refit_sim_edge(self->build, self->merged->flows[part->message],
-                           item | REFIT_NETSIM_ON_START);
+        if (part->first == tick->number)
+            refit_sim_edge_after(self->build, self->merged->flows[part->message], seconds,
+                                 item | REFIT_NETSIM_ON_START);
     }
-}
-
-/* Something that takes so long after a tick, whose turn has begun when its messages have. */
-static guint add_behind(const Slices *self, const Clock *clock, const Tick *tick, double seconds) {
-    guint delay = refit_sim_delay(self->build, seconds);
-
-    refit_sim_edge(self->build, tick->begin, delay);
-    add_starts(self, clock, tick->number, delay);
-    return delay;
 }
 
 /*
@@ -381,20 +354,19 @@ static void add_slots(Slices *self, const Clock *clock) {
             if (next->number == tick->number + 1)
                 hold(self, tick_of(self, clock, i + 1), tick->moved, seconds);
             else
-                add_delay(self, tick->moved,
-                          seconds + numbers_s(self, clock, tick->number + 1,
-                                              next->number - tick->number - 1),
-                          next->moved);
+                refit_sim_edge_after(self->build, tick->moved,
+                                     seconds + numbers_s(self, clock, tick->number + 1,
+                                                         next->number - tick->number - 1),
+                                     next->moved);
         }
         if (tick->number - before->number < 2)
             continue;
         seconds = slot_s(self, clock, tick->number - 2);
         if (seconds > load_at(self, clock, tick->number - 1).port_s)
-            hold(self, tick,
-                 add_behind(self, clock, before,
-                            seconds + numbers_s(self, clock, before->number,
-                                                tick->number - before->number - 1)),
-                 0);
+            add_behind(
+                self, clock, before,
+                seconds + numbers_s(self, clock, before->number, tick->number - before->number - 1),
+                held_begin(self, tick));
     }
 }
 
@@ -425,8 +397,7 @@ static void add_copies(Slices *self, const Clock *clock) {
             refit_sim_edge(build, join, items->almost_done);
             stream->unpack = join;
         }
-        refit_sim_edge(
-            build, add_behind(self, clock, tick, load.port_s + load.latency_s + unpack_s), join);
+        add_behind(self, clock, tick, load.port_s + load.latency_s + unpack_s, join);
     }
 }
 
@@ -448,10 +419,10 @@ static void add_first_slot(Slices *self, const Clock *clock) {
     if (next->number == first->number + 1)
         hold(self, next, done, pack_s);
     else
-        add_delay(self, done,
-                  pack_s +
-                      numbers_s(self, clock, first->number + 1, next->number - first->number - 1),
-                  next->moved);
+        refit_sim_edge_after(
+            self->build, done,
+            pack_s + numbers_s(self, clock, first->number + 1, next->number - first->number - 1),
+            next->moved);
 }
 
 /* A last slice ends with its last chunk, and chunks may be held by more than the port. */
@@ -467,11 +438,9 @@ static void add_edges(Slices *self, const Clock *clock) {
     const RefitSimMerged *merged = self->merged;
 
     for (guint i = 0; i + 1 < clock->n_ticks; i++) {
-        const Tick *tick = tick_of(self, clock, i);
-        guint delay = tick_of(self, clock, i + 1)->delay;
+        const Tick *next = tick_of(self, clock, i + 1);
 
-        refit_sim_edge(build, tick->begin, delay);
-        add_starts(self, clock, tick->number, delay);
+        add_behind(self, clock, tick_of(self, clock, i), next->lag_s, next->moved);
     }
     for (guint p = 0; p < clock->n_parts; p++) {
         const Part *part = &g_array_index(self->parts, Part, clock->first_part + p);

@@ -55,7 +55,7 @@ static gboolean simulator_prepare(gpointer data, const RefitExecutorWork *work, 
     return self->graph != NULL;
 }
 
-/* Fills in the dates of all events and sorts them. */
+/* Fills in the dates of all events. */
 static void date_events(const RefitSimGraph *graph, const RefitNetsimTime *times) {
     for (guint i = 0; i < graph->events->len; i++) {
         RefitSimEvent *part = &g_array_index(graph->events, RefitSimEvent, i);
@@ -64,7 +64,6 @@ static void date_events(const RefitSimGraph *graph, const RefitNetsimTime *times
         event->end_s = times[part->end].end_s + part->late_s;
         event->begin_s = MIN(MAX(times[part->begin].start_s - part->early_s, 0), event->end_s);
     }
-    g_array_sort(graph->events, refit_event_compare);
 }
 
 static gboolean simulator_run(gpointer data, RefitEventFunc func, gpointer user_data,
@@ -74,7 +73,9 @@ static gboolean simulator_run(gpointer data, RefitEventFunc func, gpointer user_
     double makespan_s;
 
     g_return_val_if_fail(self->graph != NULL, FALSE);
-    times = g_new0(RefitNetsimTime, MAX(self->graph->graph.n_items, 1));
+    g_return_val_if_fail(func == NULL || !self->config->times_only, FALSE);
+    if (func != NULL)
+        times = g_new0(RefitNetsimTime, MAX(self->graph->graph.n_items, 1));
     if (!refit_netsim_run(&self->platform, &self->graph->graph, self->graph->resolution_s, times,
                           &makespan_s, error))
         return FALSE;
@@ -83,7 +84,7 @@ static gboolean simulator_run(gpointer data, RefitEventFunc func, gpointer user_
     for (guint i = 0; func != NULL && i < self->graph->events->len; i++)
         func(&g_array_index(self->graph->events, RefitSimEvent, i).event, user_data);
     *result_out = (RefitRunResult){
-        .duration_s = self->graph->events->len > 0 ? makespan_s : 0,
+        .duration_s = makespan_s,
         .n_items = self->graph->n_parts,
         .time_resolution_s = self->graph->resolution_s,
     };

@@ -136,7 +136,6 @@ gboolean refit_gpu_measure(RefitGpuRank *self, RefitEventFunc func, gpointer use
         if (work->stages[s].end_s < work->stages[s].start_s)
             work->stages[s].start_s = work->stages[s].end_s = 0;
     self->result.duration_s = MAX(reading.last_s - MIN(reading.first_s, reading.last_s), 0);
-    g_array_sort(events, refit_event_compare);
     for (guint i = 0; i < events->len; i++)
         func(&g_array_index(events, RefitEvent, i), user_data);
     return TRUE;

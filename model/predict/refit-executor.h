@@ -46,7 +46,7 @@ typedef struct {
 
 /* By (end_s, rank, stream, number, chunk, kind, peer); for g_array_sort(). */
 int refit_event_compare(gconstpointer left, gconstpointer right);
-/* Events come in the order of refit_event_compare(). */
+/* Events come in any order; refit_event_compare() gives them one. */
 typedef void (*RefitEventFunc)(const RefitEvent *event, gpointer user_data);
 
 typedef struct {
@@ -62,6 +62,7 @@ typedef struct {
     const RefitTopology *topology;
     const RefitProfile *profile; /* predicts: the terms that are on are charged */
     gboolean exact;              /* predicts: turn by turn, each date apart */
+    gboolean times_only;         /* predicts: run() is called without `func` */
     const RefitGpuConfig *rank;  /* moves data */
 } RefitExecutorConfig;
 

@@ -1,8 +1,8 @@
 /*
  * Two runs of one schedule: with every software cost off (wire) and with the profile's (pipeline
- * and step). The wire run's events are summed per rank, link class and direction; the busiest of
- * these sums says what limits the plan, and their totals must equal the plan's own. Cost: events,
- * and the installs of the schedule.
+ * and step). Events are asked of the second only. They are summed per rank, link class and
+ * direction; the busiest of these sums says what limits the plan, and their totals must equal the
+ * plan's own. Cost: events, and the installs of the schedule.
  */
 
 #include "model/predict/refit-prediction.h"
@@ -13,6 +13,8 @@ typedef struct {
     guint n_ranks;
     guint64 *moved; /* [rank][link][in, out] */
     guint64 total[REFIT_N_LINKS];
+    double pipeline_s; /* last end of what is not an install */
+    const RefitPredictionOptions *options;
 } Tally;
 
 static void count_event(const RefitEvent *event, gpointer user_data) {
@@ -25,20 +27,10 @@ static void count_event(const RefitEvent *event, gpointer user_data) {
     moved[0] += in ? event->bytes : 0;
     moved[1] += out ? event->bytes : 0;
     tally->total[link] += in ? event->bytes : 0;
-}
-
-typedef struct {
-    double pipeline_s; /* last end of what is not an install */
-    const RefitPredictionOptions *options;
-} Timing;
-
-static void time_event(const RefitEvent *event, gpointer user_data) {
-    Timing *timing = user_data;
-
     if (event->kind != REFIT_EVENT_INSTALL)
-        timing->pipeline_s = MAX(timing->pipeline_s, event->end_s);
-    if (timing->options != NULL && timing->options->func != NULL)
-        timing->options->func(event, timing->options->user_data);
+        tally->pipeline_s = MAX(tally->pipeline_s, event->end_s);
+    if (tally->options != NULL && tally->options->func != NULL)
+        tally->options->func(event, tally->options->user_data);
 }
 
 static gboolean run_once(const RefitExecutor *executor, const RefitSchedule *schedule,
@@ -46,7 +38,8 @@ static gboolean run_once(const RefitExecutor *executor, const RefitSchedule *sch
                          gpointer user_data, RefitRunResult *result_out, GError **error) {
     const RefitExecutorConfig config = {.topology = schedule->plan->problem->refit_case->topology,
                                         .profile = profile,
-                                        .exact = exact};
+                                        .exact = exact,
+                                        .times_only = func == NULL};
     const RefitExecutorWork work = {.schedule = schedule};
     gpointer self = executor->open(&config, error);
     gboolean ok = self != NULL && executor->prepare(self, &work, error) &&
@@ -133,22 +126,21 @@ gboolean refit_predict(const RefitExecutor *executor, const RefitSchedule *sched
     guint n_ranks = plan->problem->n_ranks;
     gboolean exact = options != NULL && options->exact;
     g_autofree guint64 *moved = g_new0(guint64, (gsize)MAX(n_ranks, 1) * REFIT_N_LINKS * 2);
-    Tally tally = {.n_ranks = n_ranks, .moved = moved};
-    Timing timing = {.options = options};
+    Tally tally = {.n_ranks = n_ranks, .moved = moved, .options = options};
     RefitProfile wire_profile = *refit_case->profile;
     RefitRunResult wire, pipeline;
     RefitPrediction prediction = {0};
 
     for (guint t = 0; t < REFIT_N_TERMS; t++)
         wire_profile.off[t] = TRUE;
-    if (!run_once(executor, schedule, &wire_profile, exact, count_event, &tally, &wire, error) ||
-        !check_bytes(executor, plan, &tally, error) ||
-        !run_once(executor, schedule, refit_case->profile, exact, time_event, &timing, &pipeline,
-                  error))
+    if (!run_once(executor, schedule, &wire_profile, exact, NULL, NULL, &wire, error) ||
+        !run_once(executor, schedule, refit_case->profile, exact, count_event, &tally, &pipeline,
+                  error) ||
+        !check_bytes(executor, plan, &tally, error))
         return FALSE;
     prediction.wire_s = wire.duration_s;
     /* Extra costs can shift messages to a luckier order; they do not make hardware faster. */
-    prediction.pipeline_s = MAX(timing.pipeline_s, wire.duration_s);
+    prediction.pipeline_s = MAX(tally.pipeline_s, wire.duration_s);
     prediction.n_items = wire.n_items;
     prediction.time_resolution_s = MAX(wire.time_resolution_s, pipeline.time_resolution_s);
     for (guint link = 0; link < REFIT_N_LINKS; link++)

@@ -111,8 +111,6 @@ static void match(const Timeline *self, guint rank, const GArray *events) {
         Entry entry = {.event = g_array_index(events, RefitEvent, i)};
 
         CHECK(entry.event.begin_s >= 0 && entry.event.end_s >= entry.event.begin_s);
-        CHECK(i == 0 ||
-              refit_event_compare(&g_array_index(events, RefitEvent, i - 1), &entry.event) < 0);
         entry.begin_s = entry.event.begin_s;
         entry.end_s = entry.event.end_s;
         entry.event.begin_s = entry.event.end_s = 0;

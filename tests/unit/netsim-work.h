@@ -15,8 +15,13 @@ static const RefitNetsimPlatform DGX = {
 #define GB 1e9
 
 typedef struct {
+    guint before, after; /* `after` possibly with REFIT_NETSIM_ON_START */
+    double lag_s;
+} Edge;
+
+typedef struct {
     GArray *items; /* RefitNetsimItem */
-    GArray *edges; /* guint pairs: before, after with REFIT_NETSIM_ON_START */
+    GArray *edges; /* Edge */
     RefitNetsimTime *times;
     double makespan_s;
 } Work;
@@ -25,7 +30,7 @@ static inline Work *work_new(void) {
     Work *work = g_new0(Work, 1);
 
     work->items = g_array_new(FALSE, TRUE, sizeof(RefitNetsimItem));
-    work->edges = g_array_new(FALSE, FALSE, sizeof(guint));
+    work->edges = g_array_new(FALSE, FALSE, sizeof(Edge));
     return work;
 }
 
@@ -55,38 +60,53 @@ static inline guint join(Work *work) {
     return work_add(work, (RefitNetsimItem){.kind = REFIT_NETSIM_JOIN});
 }
 
-static inline void edge(Work *work, guint before, guint after) {
-    g_array_append_val(work->edges, before);
-    g_array_append_val(work->edges, after);
+static inline void edge_after(Work *work, guint before, double lag_s, guint after) {
+    const Edge edge = {before, after, lag_s};
+
+    g_array_append_val(work->edges, edge);
 }
 
-/* The graph in the simulator's form; arrays belong to the caller. */
+static inline void edge(Work *work, guint before, guint after) {
+    edge_after(work, before, 0, after);
+}
+
+/* The graph in the simulator's form; arrays belong to the caller. Without lags it says NULL. */
 static inline RefitNetsimGraph work_graph(const Work *work, guint64 **offsets_out,
-                                          guint **successors_out) {
-    guint n = work->items->len, n_edges = work->edges->len / 2;
+                                          guint **successors_out, double **lags_s_out) {
+    guint n = work->items->len, n_edges = work->edges->len;
+    const Edge *edges = (const Edge *)(gpointer)work->edges->data;
     guint64 *offsets = g_new0(guint64, n + 2);
     guint *successors = g_new(guint, MAX(n_edges, 1));
+    double *lags_s = g_new0(double, MAX(n_edges, 1));
+    gboolean any = FALSE;
 
     for (guint e = 0; e < n_edges; e++)
-        offsets[g_array_index(work->edges, guint, 2 * e) + 2]++;
+        offsets[edges[e].before + 2]++;
     for (guint i = 2; i < n + 2; i++)
         offsets[i] += offsets[i - 1];
-    for (guint e = 0; e < n_edges; e++)
-        successors[offsets[g_array_index(work->edges, guint, 2 * e) + 1]++] =
-            g_array_index(work->edges, guint, 2 * e + 1);
+    for (guint e = 0; e < n_edges; e++) {
+        guint64 place = offsets[edges[e].before + 1]++;
+
+        successors[place] = edges[e].after;
+        lags_s[place] = edges[e].lag_s;
+        any = any || edges[e].lag_s != 0;
+    }
     *offsets_out = offsets;
     *successors_out = successors;
+    *lags_s_out = lags_s;
     return (RefitNetsimGraph){.n_items = n,
                               .items = (const RefitNetsimItem *)(gpointer)work->items->data,
                               .successor_offsets = offsets,
-                              .successors = successors};
+                              .successors = successors,
+                              .lags_s = any ? lags_s : NULL};
 }
 
 static inline gboolean try_run(Work *work, const RefitNetsimPlatform *platform, double resolution_s,
                                RefitNetsimEngine engine, GError **error) {
     g_autofree guint64 *offsets = NULL;
     g_autofree guint *successors = NULL;
-    RefitNetsimGraph graph = work_graph(work, &offsets, &successors);
+    g_autofree double *lags_s = NULL;
+    RefitNetsimGraph graph = work_graph(work, &offsets, &successors, &lags_s);
 
     g_free(work->times);
     work->times = g_new0(RefitNetsimTime, graph.n_items);

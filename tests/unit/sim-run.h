@@ -125,6 +125,7 @@ static inline void sim_run_as(const RefitSchedule *schedule, const RefitProfile 
 
     g_assert_no_error(error);
     g_assert_true(done);
+    g_array_sort(events, refit_event_compare);
 }
 
 static inline void sim_simulate(SimFixture *fixture) {

@@ -163,11 +163,8 @@ static void test_sliced_chain(void) {
      * slice after it: 20 ms + 4 x 2 ms, where store and forward would take 100 ms. */
     for (guint h = 0; h < hops; h++) {
         guint item = flow(work, 8 * h, 8 * (h + 1), GB);
-        if (h > 0) {
-            guint begin = delay(work, lag);
-            edge(work, previous, begin | REFIT_NETSIM_ON_START);
-            edge(work, begin, item);
-        }
+        if (h > 0)
+            edge_after(work, previous, lag, item | REFIT_NETSIM_ON_START);
         previous = item;
     }
     run(work, &DGX);
@@ -231,6 +228,29 @@ static void test_leaves(void) {
         near(work->times[i].end_s, 0.080);
     near(work->times[8].end_s, 0.020);
     near(work->times[9].end_s, 0.020);
+}
+
+static void test_lags(void) {
+    g_autoptr(Work) work = work_new();
+    guint first = flow(work, 0, 8, NIC), other = delay(work, 0.25), begun = join(work);
+    guint all = join(work), then = flow(work, 0, 8, NIC), last = delay(work, 0.5);
+
+    /* The flow of 1 s starts at 0 and ends at 1: 0.75 s after its start is 0.75; 0.5 s after its
+     * end is later than 1 s after the delay's, 1.25, so the second one runs from 1.5 to 2.5, and
+     * 0.125 s later follows what lasts half a second. */
+    edge_after(work, first, 0.75, begun | REFIT_NETSIM_ON_START);
+    edge_after(work, first, 0.5, all);
+    edge_after(work, other, 1, all);
+    edge(work, all, then);
+    edge_after(work, then, 0.125, last);
+    run(work, &DGX);
+    near(work->times[begun].end_s, 0.75);
+    near(work->times[all].start_s, 1.5);
+    near(work->times[all].end_s, 1.5);
+    near(work->times[then].start_s, 1.5);
+    near(work->times[then].end_s, 2.5);
+    near(work->times[last].start_s, 2.625);
+    near(work->makespan_s, 3.125);
 }
 
 static void test_delays_and_joins(void) {
@@ -372,11 +392,24 @@ static void test_resolution_small(void) {
     }
 }
 
+/* Between two flows: a lag, or, as the independent solver knows none, a delay; both, too. */
+static void follow(Work *work, guint before, guint when, double lag_s, double delay_s, guint after,
+                   gboolean in_lags) {
+    if (in_lags && delay_s == 0) {
+        edge_after(work, before, lag_s, after | when);
+        return;
+    }
+    guint between = delay(work, in_lags ? delay_s : lag_s + delay_s);
+    edge_after(work, before, in_lags ? lag_s : 0, between | when);
+    edge(work, between, after);
+}
+
 /* Random flows over the whole platform against the independent solver, every date. */
 static void compare_random(guint n, const RefitNetsimPlatform *platform, gboolean chained) {
-    g_autoptr(Work) work = work_new();
+    g_autoptr(Work) work = work_new(), without_lags = work_new();
     g_autofree guint64 *offsets = NULL;
     g_autofree guint *successors = NULL;
+    g_autofree double *lags_s = NULL;
     g_autofree RefitNetsimTime *expected = g_new0(RefitNetsimTime, 2 * n);
     RefitNetsimGraph graph;
     double makespan;
@@ -384,20 +417,25 @@ static void compare_random(guint n, const RefitNetsimPlatform *platform, gboolea
     for (guint i = 0; i < n; i++) {
         guint src = (guint)g_test_rand_int_range(0, 64);
         guint dst = (src + (guint)g_test_rand_int_range(1, 64)) % 64;
-        guint item = flow(work, src, dst, g_test_rand_int_range(1000000, 100000000));
+        double bytes = g_test_rand_int_range(1000000, 100000000);
 
-        if (chained && item >= 200) {
-            guint between = delay(work, g_test_rand_double_range(0, 1e-3));
-            guint before = (guint)g_test_rand_int_range((gint32)item - 200, (gint32)item);
-            edge(work, before, between | (i % 3 == 0 ? REFIT_NETSIM_ON_START : 0));
-            edge(work, between, item);
-        }
+        flow(work, src, dst, bytes);
+        flow(without_lags, src, dst, bytes);
+    }
+    for (guint item = 200; chained && item < n; item++) {
+        guint before = (guint)g_test_rand_int_range((gint32)item - 200, (gint32)item);
+        guint when = item % 3 == 0 ? REFIT_NETSIM_ON_START : 0;
+        double lag_s = g_test_rand_double_range(0, 1e-3);
+        double delay_s = item % 2 == 0 ? g_test_rand_double_range(0, 1e-3) : 0;
+
+        follow(work, before, when, lag_s, delay_s, item, TRUE);
+        follow(without_lags, before, when, lag_s, delay_s, item, FALSE);
     }
     run(work, platform);
-    graph = work_graph(work, &offsets, &successors);
+    graph = work_graph(without_lags, &offsets, &successors, &lags_s);
     makespan = fluid_run(platform, &graph, expected);
     g_assert_cmpfloat(fabs(work->makespan_s - makespan), <=, 1e-6 * makespan);
-    for (guint i = 0; i < graph.n_items; i++) {
+    for (guint i = 0; i < n; i++) {
         if (fabs(work->times[i].end_s - expected[i].end_s) > 1e-6 * expected[i].end_s ||
             fabs(work->times[i].start_s - expected[i].start_s) > 1e-6 * expected[i].end_s)
             g_error("item %u: %.12g to %.12g, not %.12g to %.12g", i, work->times[i].start_s,
@@ -422,6 +460,12 @@ static void test_random(void) {
 static void test_repeatable(void) {
     g_autoptr(Work) work = work_new();
     g_autofree RefitNetsimTime *first = NULL;
+    g_autofree guint64 *offsets = NULL;
+    g_autofree guint *successors = NULL;
+    g_autofree double *lags_s = NULL;
+    g_autoptr(GError) error = NULL;
+    RefitNetsimGraph graph;
+    double without_times_s;
 
     for (guint i = 0; i < 500; i++)
         flow(work, i % 64, (i + 1 + i % 7) % 64, 1e6 * (1 + i % 17));
@@ -429,6 +473,10 @@ static void test_repeatable(void) {
     first = g_memdup2(work->times, work->items->len * sizeof *first);
     run(work, &DGX);
     g_assert_true(memcmp(first, work->times, work->items->len * sizeof *first) == 0);
+    graph = work_graph(work, &offsets, &successors, &lags_s);
+    g_assert_true(refit_netsim_run(&DGX, &graph, 0, NULL, &without_times_s, &error));
+    g_assert_no_error(error);
+    g_assert_cmpfloat(without_times_s, ==, work->makespan_s);
 }
 
 static void test_bad_items(void) {
@@ -444,6 +492,7 @@ static void test_bad_items(void) {
         {.kind = REFIT_NETSIM_DELAY, .delay_s = NAN},
         {.kind = 7},
     };
+    const double bad_lags_s[] = {-1e-9, NAN, INFINITY};
     g_autoptr(Work) beyond = work_new();
 
     for (guint i = 0; i < G_N_ELEMENTS(bad); i++) {
@@ -451,6 +500,14 @@ static void test_bad_items(void) {
         join(work);
         work_add(work, bad[i]);
         fails(work, &DGX, REFIT_ERROR_INVALID, "item 1 ");
+    }
+    for (guint i = 0; i < G_N_ELEMENTS(bad_lags_s); i++) {
+        g_autoptr(Work) work = work_new();
+
+        join(work);
+        join(work);
+        edge_after(work, 0, bad_lags_s[i], 1);
+        fails(work, &DGX, REFIT_ERROR_INVALID, "item 0 precedes item 1 by a time");
     }
     join(beyond);
     edge(beyond, 0, 1);
@@ -496,8 +553,7 @@ static void test_cycle(void) {
 
 static void engine_aborts(const RefitNetsimPlatform *platform G_GNUC_UNUSED,
                           const RefitNetsimGraph *graph G_GNUC_UNUSED,
-                          guint *n_predecessors G_GNUC_UNUSED, double precision_s G_GNUC_UNUSED,
-                          RefitNetsimTime *times G_GNUC_UNUSED,
+                          double precision_s G_GNUC_UNUSED, RefitNetsimTime *times G_GNUC_UNUSED,
                           RefitNetsimStatus *status G_GNUC_UNUSED) {
     static const char last_words[] = "the sky fell\nand more\n";
 
@@ -507,23 +563,22 @@ static void engine_aborts(const RefitNetsimPlatform *platform G_GNUC_UNUSED,
 
 static void engine_exits(const RefitNetsimPlatform *platform G_GNUC_UNUSED,
                          const RefitNetsimGraph *graph G_GNUC_UNUSED,
-                         guint *n_predecessors G_GNUC_UNUSED, double precision_s G_GNUC_UNUSED,
-                         RefitNetsimTime *times G_GNUC_UNUSED,
+                         double precision_s G_GNUC_UNUSED, RefitNetsimTime *times G_GNUC_UNUSED,
                          RefitNetsimStatus *status G_GNUC_UNUSED) {
     _exit(3);
 }
 
 static void engine_stops(const RefitNetsimPlatform *platform G_GNUC_UNUSED,
                          const RefitNetsimGraph *graph G_GNUC_UNUSED,
-                         guint *n_predecessors G_GNUC_UNUSED, double precision_s G_GNUC_UNUSED,
-                         RefitNetsimTime *times G_GNUC_UNUSED, RefitNetsimStatus *status) {
+                         double precision_s G_GNUC_UNUSED, RefitNetsimTime *times G_GNUC_UNUSED,
+                         RefitNetsimStatus *status) {
     status->n_done = 1;
 }
 
 static void engine_explains(const RefitNetsimPlatform *platform G_GNUC_UNUSED,
                             const RefitNetsimGraph *graph G_GNUC_UNUSED,
-                            guint *n_predecessors G_GNUC_UNUSED, double precision_s G_GNUC_UNUSED,
-                            RefitNetsimTime *times G_GNUC_UNUSED, RefitNetsimStatus *status) {
+                            double precision_s G_GNUC_UNUSED, RefitNetsimTime *times G_GNUC_UNUSED,
+                            RefitNetsimStatus *status) {
     g_strlcpy(status->error, "no such model", sizeof status->error);
 }
 
@@ -572,6 +627,7 @@ int main(int argc, char **argv) {
     g_test_add_func("/netsim/a-wider-window-fills-gaps", test_window_gap);
     g_test_add_func("/netsim/leaf-uplinks-limit-traffic-between-leaves", test_leaves);
     g_test_add_func("/netsim/delays-add-and-joins-wait", test_delays_and_joins);
+    g_test_add_func("/netsim/lags-count-from-ends-and-from-starts", test_lags);
     g_test_add_func("/netsim/graphs-without-flows-run", test_delays_only);
     g_test_add_func("/netsim/merging-dates-loses-no-time", test_resolution);
     g_test_add_func("/netsim/merging-dates-changes-little", test_resolution_error);

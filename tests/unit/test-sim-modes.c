@@ -81,6 +81,7 @@ static Run run_new(const RefitSchedule *schedule, const RefitProfile *profile, g
     g_assert_true(refit_executor_simgrid.run(self, on_event, run.events, &result, &error));
     g_assert_no_error(error);
     refit_executor_simgrid.close(self);
+    g_array_sort(run.events, refit_event_compare);
     run.duration_s = result.duration_s;
     run.resolution_s = result.time_resolution_s;
     return run;
