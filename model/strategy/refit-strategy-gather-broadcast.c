@@ -625,5 +625,6 @@ static gboolean build(RefitPlanBuilder *builder, const RefitProblem *problem, GE
 const RefitStrategy refit_strategy_gather_broadcast = {
     .name = "gather-broadcast",
     .summary = "assemble full tensors on every source rank, then broadcast them to all",
+    .sends = REFIT_SENDS_WHOLE,
     .build = build,
 };

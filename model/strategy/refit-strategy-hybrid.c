@@ -14,5 +14,6 @@ static gboolean build(RefitPlanBuilder *builder, const RefitProblem *problem, GE
 const RefitStrategy refit_strategy_hybrid = {
     .name = "hybrid",
     .summary = "FFN projections by ring, all else afterwards by gather and broadcast",
+    .sends = REFIT_SENDS_BOTH,
     .build = build,
 };

@@ -2,16 +2,24 @@
 
 /*
  * Strategies: ways to make a plan. A table of data; adding one touches one new file
- * (refit-strategy-NAME.c) and one line of REFIT_STRATEGY_MAP.
+ * (refit-strategy-NAME.c), one line of REFIT_STRATEGY_MAP and one of model/CMakeLists.txt.
  */
 
 #include "model/plan/refit-plan.h"
 
 G_BEGIN_DECLS
 
+/* What reaches those who need it. */
+typedef enum {
+    REFIT_SENDS_SHARDS, /* what they need, where they need it */
+    REFIT_SENDS_WHOLE,  /* whole tensors in buckets, from which they install their part */
+    REFIT_SENDS_BOTH,   /* some tensors this way, some that */
+} RefitStrategySends;
+
 typedef struct {
     const char *name;
     const char *summary; /* one line for people */
+    RefitStrategySends sends;
     /* Adds stages, batches, transfers and obligations for the whole problem. */
     gboolean (*build)(RefitPlanBuilder *builder, const RefitProblem *problem, GError **error);
 } RefitStrategy;

@@ -19,6 +19,18 @@ static struct {
     double patience;
 } scene;
 
+RefitCase *fault_case_load(const char *name) {
+    g_autoptr(GError) error = NULL;
+    g_autofree char *path =
+        name != NULL ? g_strdup_printf("%s/data/run/%s.yaml", REFIT_TEST_SOURCE_DIR, name)
+                     : g_strdup("tiny");
+    RefitCase *refit_case = refit_case_load(input_store(), path, NULL, &error);
+
+    g_assert_no_error(error);
+    executor_cut_small(refit_case);
+    return refit_case;
+}
+
 static RefitPlan *plan_with(const RefitProblem *problem, const char *name) {
     g_autoptr(GError) error = NULL;
     const RefitStrategy *strategy = refit_strategy_find(name, &error);
@@ -29,15 +41,8 @@ static RefitPlan *plan_with(const RefitProblem *problem, const char *name) {
 }
 
 static void body(void) {
-    g_autoptr(GError) error = NULL;
     const FaultRun *what = &scene.run;
-    g_autofree char *path =
-        what->case_name != NULL
-            ? g_strdup_printf("%s/data/run/%s.yaml", REFIT_TEST_SOURCE_DIR, what->case_name)
-            : g_strdup("tiny");
-    g_autoptr(RefitCase) refit_case = refit_case_load(input_store(), path, NULL, &error);
-    g_assert_no_error(error);
-    executor_cut_small(refit_case);
+    g_autoptr(RefitCase) refit_case = fault_case_load(what->case_name);
     g_autoptr(RefitProblem) problem = plan_case_problem(refit_case);
     g_autoptr(RefitPlan) plan =
         plan_with(problem, what->strategy != NULL ? what->strategy : "refit");

@@ -20,6 +20,9 @@ typedef struct {
     const char *never;     /* a further one, which must not; NULL: none */
 } FaultRun;
 
+/* The case of such a run, its pieces made small; owned by the caller. */
+RefitCase *fault_case_load(const char *name);
+
 /* Fails the test unless each run ends as it should. `runs` and what it refers to are copied by the
  * processes that it starts. */
 void fault_runs(const FaultRun *runs, guint n);

@@ -79,7 +79,7 @@ static GPtrArray *choose(const GArray *rows, const Share *share) {
 
 static void run_plan(const M2nRow *row, const RefitStrategy *strategy) {
     const ExecutorRun run = {.as = chosen.share->as, .n_runs = 1, .timeout_s = 120};
-    gboolean two = strategy_sends(strategy->name) == STRATEGY_SENDS_BOTH;
+    gboolean two = strategy->sends == REFIT_SENDS_BOTH;
     M2nRow small = m2n_row_elements(row) * row->world <= AS_IT_IS ? *row : m2n_row_shorten(row);
     g_autoptr(RefitCase) refit_case =
         m2n_row_case(&small, two ? 2 : 1, chosen.share->domain_size,

@@ -209,6 +209,14 @@ static void test_twins(void) {
 
 /* ---- runs ---- */
 
+/* Ranks send on what they have received. */
+static gboolean passes_on(const RefitPlan *plan) {
+    for (guint t = 0; t < plan->n_transfers; t++)
+        if (plan->transfers[t].n_deps > 0)
+            return TRUE;
+    return FALSE;
+}
+
 static void body_case(void) {
     const ExecutorRun run = {.as = chosen.as, .n_runs = 1, .timeout_s = 120};
     g_autofree char *path = path_of(chosen.name);
@@ -231,7 +239,7 @@ static void body_case(void) {
 
         fprintf(stderr, "%s, strategy %s\n", chosen.name, strategy);
         CHECK(plan->link_bytes[NETWORK] > 0);
-        CHECK(plan->link_bytes[NVLINK] > 0 || g_str_equal(strategy, "direct"));
+        CHECK(plan->link_bytes[NVLINK] > 0 || !passes_on(plan));
         executor_run(set, &run);
         n_plans++;
     }

@@ -7,26 +7,7 @@
  */
 
 #include "fault-runs.h"
-#include "strategy-cases.h"
-
-/* What the plans of a strategy have of the stages that not all have. */
-typedef struct {
-    const char *strategy;
-    gboolean nvlink;
-    guint copies, installs; /* of the ranks below, each one a kernel */
-} Has;
-
-static const Has table[] = {
-    {"gather-broadcast", TRUE, 1, 1}, {"direct", FALSE, 1, 0}, {"ring", TRUE, 13, 0},
-    {"hybrid", TRUE, 4, 1},           {"refit", TRUE, 1, 0},
-};
-
-static const Has *has(const char *strategy) {
-    for (guint i = 0; i < G_N_ELEMENTS(table); i++)
-        if (g_str_equal(table[i].strategy, strategy))
-            return &table[i];
-    g_error("no row says what stages the strategy %s has", strategy);
-}
+#include "schedule-cases.h"
 
 typedef struct {
     const char *what;      /* for the stand-in: a kernel, or groups of so many ranks */
@@ -44,14 +25,27 @@ static const Stage unpack = {"refit_unpack_kernel", NULL, 5, FALSE, "unpacking"}
 static const Stage copy = {"refit_copy_kernel", "copies", 0, FALSE, "copying"};
 static const Stage install = {"refit_copy_kernel", NULL, 5, FALSE, "installing"};
 
-static gboolean has_stage(const char *strategy, const Stage *stage) {
-    const Has *row = has(strategy);
+/* Steps of the stage's rank that are what the stage is about, by the strategy's schedule: copies
+ * and installs are a kernel each. */
+static guint count_steps(const RefitStrategy *strategy, const Stage *stage) {
+    g_autoptr(RefitCase) refit_case = fault_case_load(stage->case_name);
+    g_autoptr(RefitProblem) problem = plan_case_problem(refit_case);
+    g_autoptr(RefitPlan) plan = strategy_plan(problem, strategy->name);
+    g_autoptr(RefitSchedule) schedule = schedule_of(plan);
+    guint n_steps, n = 0;
+    const RefitScheduleStep *steps = refit_schedule_steps(schedule, stage->rank, &n_steps);
 
-    if (stage == &nvlink)
-        return row->nvlink;
-    if (stage == &copy)
-        return row->copies > 0;
-    return stage != &install || row->installs > 0;
+    for (guint i = 0; i < n_steps; i++) {
+        RefitLink link = (RefitLink)steps[i].link;
+
+        if (stage == &install)
+            n += steps[i].install != 0;
+        else if (stage == &copy)
+            n += link == REFIT_LINK_LOCAL && steps[i].install == 0;
+        else
+            n += stage == &nvlink ? link == REFIT_LINK_NVLINK : link != REFIT_LINK_LOCAL;
+    }
+    return n;
 }
 
 typedef struct {
@@ -86,9 +80,9 @@ static void break_at(const Stage *stage) {
         gboolean stalls = g_str_equal(how->action, "stall"), tried = FALSE;
 
         for (guint s = 0; refit_strategies()[s] != NULL; s++) {
-            const char *strategy = refit_strategies()[s]->name;
+            const RefitStrategy *strategy = refit_strategies()[s];
 
-            if (!has_stage(strategy, stage) || (tried && !how->always && !fault_runs_all()))
+            if (count_steps(strategy, stage) == 0 || (tried && !how->always && !fault_runs_all()))
                 continue;
             char *text = text_of(stage, how);
             char *fault = g_strdup_printf("%s:%u:1:%s", stage->what, stage->rank,
@@ -103,7 +97,7 @@ static void break_at(const Stage *stage) {
                                            .error_has = text,
                                            .blamed = how->informs ? stage->rank + 1 : 0},
                                    .case_name = stage->case_name,
-                                   .strategy = strategy,
+                                   .strategy = strategy->name,
                                    .fault = fault};
         }
     }
@@ -163,8 +157,8 @@ static void test_copies(void) {
     for (guint i = 0; i < G_N_ELEMENTS(stages); i++)
         for (guint s = 0; refit_strategies()[s] != NULL; s++) {
             const Stage *stage = stages[i];
-            const Has *row = has(refit_strategies()[s]->name);
-            guint kernels = stage == &copy ? row->copies : row->installs;
+            const RefitStrategy *strategy = refit_strategies()[s];
+            guint kernels = count_steps(strategy, stage);
             if (kernels == 0)
                 continue;
             char *last = g_strdup_printf("%s:%u:%u:pause=0", stage->what, stage->rank, kernels);
@@ -173,7 +167,7 @@ static void test_copies(void) {
             g_ptr_array_add(faults, none);
             runs[n++] = (FaultRun){.run = {.n_runs = 1, .timeout_s = 60},
                                    .case_name = stage->case_name,
-                                   .strategy = row->strategy,
+                                   .strategy = strategy->name,
                                    .fault = last,
                                    .never = none};
         }

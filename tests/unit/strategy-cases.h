@@ -74,28 +74,6 @@ static inline guint strategy_count(void) {
     return n;
 }
 
-/* Shards to who needs them, whole tensors to all ranks, or some tensors this way and some that. */
-typedef enum { STRATEGY_SENDS_SHARDS, STRATEGY_SENDS_WHOLE, STRATEGY_SENDS_BOTH } StrategySends;
-
-/* A strategy that is added to the table needs a row here. */
-static inline StrategySends strategy_sends(const char *name) {
-    static const struct {
-        const char *name;
-        StrategySends sends;
-    } rows[] = {
-        {"gather-broadcast", STRATEGY_SENDS_WHOLE},
-        {"direct", STRATEGY_SENDS_SHARDS},
-        {"ring", STRATEGY_SENDS_SHARDS},
-        {"hybrid", STRATEGY_SENDS_BOTH},
-        {"refit", STRATEGY_SENDS_SHARDS},
-    };
-
-    for (guint i = 0; i < G_N_ELEMENTS(rows); i++)
-        if (g_str_equal(rows[i].name, name))
-            return rows[i].sends;
-    g_error("strategy_sends() has no row for the strategy %s", name);
-}
-
 static inline RefitPlan *strategy_plan(const RefitProblem *problem, const char *name) {
     g_autoptr(GError) error = NULL;
     RefitPlan *plan = refit_plan_new(problem, strategy_get(name), &error);

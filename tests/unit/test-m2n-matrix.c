@@ -74,9 +74,9 @@ static void check_totals(const RefitPlan *plan, const M2nRow *row, guint n_tenso
         const guint64 *in = plan->accounts[rank].in;
         guint64 expected = n_tensors * shard;
 
-        if (strategy_sends(plan->strategy) == STRATEGY_SENDS_WHOLE)
+        if (strategy_get(plan->strategy)->sends == REFIT_SENDS_WHOLE)
             expected = n_tensors * whole;
-        else if (strategy_sends(plan->strategy) == STRATEGY_SENDS_BOTH)
+        else if (strategy_get(plan->strategy)->sends == REFIT_SENDS_BOTH)
             expected = shard + (n_tensors - 1) * whole;
         g_assert_cmpuint(in[NETWORK] + in[NVLINK] + in[LOCAL], ==, expected);
     }
@@ -115,12 +115,12 @@ static void check_row(const M2nRow *row, guint n_tensors, guint domain_size, Cou
 
     for (guint s = 0; refit_strategies()[s] != NULL; s++) {
         const char *strategy = refit_strategies()[s]->name;
-        StrategySends sends = strategy_sends(strategy);
-        gboolean whole = sends == STRATEGY_SENDS_WHOLE;
+        RefitStrategySends sends = refit_strategies()[s]->sends;
+        gboolean whole = sends == REFIT_SENDS_WHOLE;
         guint64 moved = m2n_row_elements(&small) * n_tensors *
                         (whole ? row->world : row->destination.n_ranks / row->destination.n_shards);
 
-        if ((sends == STRATEGY_SENDS_BOTH) != (n_tensors == 2))
+        if ((sends == REFIT_SENDS_BOTH) != (n_tensors == 2))
             continue;
         g_autoptr(RefitPlan) plan = strategy_plan(problem, strategy);
 

@@ -101,7 +101,7 @@ static void test_shipped(gconstpointer data) {
         if (problem->n_ranks > 4096 && !g_str_equal(refit_strategies()[i]->name, "refit"))
             continue;
         if (problem->n_ranks > 1024 && !strategy_long_tier() &&
-            strategy_sends(refit_strategies()[i]->name) != STRATEGY_SENDS_SHARDS)
+            refit_strategies()[i]->sends != REFIT_SENDS_SHARDS)
             continue;
         plan = refit_plan_new(problem, refit_strategies()[i], &error);
         g_assert_no_error(error);

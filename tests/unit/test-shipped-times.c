@@ -28,11 +28,11 @@ static const struct {
  * tiny: 5.09 kB in all, so operations rule: `direct` takes one turn, `refit` two, of which the
  * second swaps stripes over NVLink so that each byte enters a domain once.
  */
-static const struct { const char *name, *strategy; } FASTER[] = {{"tiny", "direct"}};
+static const char *const SLOWER[] = {"tiny"};
 
-static gboolean is_faster(const char *name, const char *strategy) {
-    for (guint i = 0; i < G_N_ELEMENTS(FASTER); i++)
-        if (g_str_equal(FASTER[i].name, name) && g_str_equal(FASTER[i].strategy, strategy))
+static gboolean is_slower(const char *name) {
+    for (guint i = 0; i < G_N_ELEMENTS(SLOWER); i++)
+        if (g_str_equal(SLOWER[i], name))
             return TRUE;
     return FALSE;
 }
@@ -63,6 +63,7 @@ static void test_times(gconstpointer data) {
     g_autoptr(RefitCase) refit_case = refit_case_load(input_store(), data, NULL, &error);
     RefitPrediction own;
     RefitBound bound;
+    double fastest_s = G_MAXDOUBLE;
     guint n_gpus;
 
     g_assert_no_error(error);
@@ -80,16 +81,15 @@ static void test_times(gconstpointer data) {
     g_assert_cmpfloat(own.wire_s, >=, bound.time_s * (1 - 1e-9));
     if (n_gpus > 8) /* on the smallest case latency rules */
         g_assert_cmpfloat(own.wire_s, <=, limit_of(data) * bound.time_s);
-    for (guint i = 0; n_gpus <= ALL_STRATEGIES_GPUS && refit_strategies()[i] != NULL; i++) {
-        const char *other = refit_strategies()[i]->name;
-
-        if (g_str_equal(other, "refit"))
-            continue;
-        if (is_faster(data, other))
-            g_assert_cmpfloat(own.step_s, >, predict(problem, other).step_s);
-        else
-            g_assert_cmpfloat(own.step_s, <=, predict(problem, other).step_s);
-    }
+    if (n_gpus > ALL_STRATEGIES_GPUS)
+        return;
+    for (guint i = 0; refit_strategies()[i] != NULL; i++)
+        if (!g_str_equal(refit_strategies()[i]->name, "refit"))
+            fastest_s = MIN(fastest_s, predict(problem, refit_strategies()[i]->name).step_s);
+    if (is_slower(data))
+        g_assert_cmpfloat(own.step_s, >, fastest_s);
+    else
+        g_assert_cmpfloat(own.step_s, <=, fastest_s);
 }
 
 int main(int argc, char **argv) {
