@@ -12,6 +12,7 @@
 
 #include "executor-run.h"
 #include "strategy-cases.h"
+#include "twin-cases.h"
 
 #include <stdio.h>
 
@@ -34,23 +35,7 @@ static struct {
     RanksAs as;
 } chosen;
 
-static char *path_of(const char *name) {
-    return g_strdup_printf(REFIT_TEST_SOURCE_DIR "/data/scaled/%s.yaml", name);
-}
-
-static RefitCase *load(const char *name_or_path) {
-    g_autoptr(GError) error = NULL;
-    RefitCase *refit_case = refit_case_load(input_store(), name_or_path, NULL, &error);
-
-    g_assert_no_error(error);
-    return refit_case;
-}
-
 /* ---- twins ---- */
-
-static int compare_texts(gconstpointer a, gconstpointer b) {
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
 
 /* Names of all tensors without their numbers, and their dtypes, each once. */
 static char *kinds_of_tensors(const RefitModel *model) {
@@ -67,7 +52,7 @@ static char *kinds_of_tensors(const RefitModel *model) {
         g_hash_table_add(seen, g_strdup(kind->str));
     }
     g_autofree gpointer *kinds = g_hash_table_get_keys_as_array(seen, NULL);
-    qsort(kinds, g_hash_table_size(seen), sizeof *kinds, compare_texts);
+    qsort(kinds, g_hash_table_size(seen), sizeof *kinds, twin_compare_texts);
     return g_strjoinv("\n", (char **)kinds);
 }
 
@@ -148,11 +133,11 @@ static char *keys_of(RefitDoc *doc) {
     return g_string_free(text, FALSE);
 }
 
-static void assert_same_keys(const char *name, const char *twin_path) {
+static void assert_same_keys(const char *name, const char *path) {
     g_autoptr(GError) error = NULL;
     g_autoptr(RefitDoc) shipped = refit_store_load(input_store(), "cases", name, NULL, &error);
     g_assert_no_error(error);
-    g_autoptr(RefitDoc) twin = refit_doc_load(&refit_disk, twin_path, &error);
+    g_autoptr(RefitDoc) twin = refit_doc_load(&refit_disk, path, &error);
     g_assert_no_error(error);
     g_autofree char *a = keys_of(shipped), *b = keys_of(twin);
 
@@ -164,9 +149,11 @@ static gboolean has_wide_domains(const RefitTopology *topology) {
 }
 
 static void assert_twin(const char *name) {
-    g_autofree char *path = path_of(name);
-    g_autoptr(RefitCase) shipped = load(name);
-    g_autoptr(RefitCase) twin = load(path);
+    g_autoptr(GError) error = NULL;
+    g_autofree char *path = twin_path(name);
+    g_autoptr(RefitCase) shipped = refit_case_load(input_store(), name, NULL, &error);
+    g_assert_no_error(error);
+    g_autoptr(RefitCase) twin = twin_load(name, TWIN_AS_IT_IS);
     g_autofree char *a = kinds_of_tensors(shipped->model), *b = kinds_of_tensors(twin->model);
 
     g_test_message("%s", name);
@@ -177,20 +164,6 @@ static void assert_twin(const char *name) {
     g_assert_cmpuint(twin->n_destinations, ==, shipped->n_destinations);
     assert_same_sides(shipped, twin);
     g_assert_true(has_wide_domains(twin->topology) == has_wide_domains(shipped->topology));
-}
-
-/* Names of the files in the folder, sorted. */
-static GPtrArray *scaled_names(void) {
-    g_autoptr(GError) error = NULL;
-    GPtrArray *list = g_ptr_array_new_with_free_func(g_free);
-    g_autoptr(GDir) folder = g_dir_open(REFIT_TEST_SOURCE_DIR "/data/scaled", 0, &error);
-
-    g_assert_no_error(error);
-    for (const char *file; (file = g_dir_read_name(folder)) != NULL;)
-        if (g_str_has_suffix(file, ".yaml"))
-            g_ptr_array_add(list, g_strndup(file, strlen(file) - strlen(".yaml")));
-    g_ptr_array_sort(list, compare_texts);
-    return list;
 }
 
 static void test_twins(void) {
@@ -219,9 +192,7 @@ static gboolean passes_on(const RefitPlan *plan) {
 
 static void body_case(void) {
     const ExecutorRun run = {.as = chosen.as, .n_runs = 1, .timeout_s = 120};
-    g_autofree char *path = path_of(chosen.name);
-    g_autoptr(RefitCase) refit_case = load(path);
-    executor_cut_small(refit_case);
+    g_autoptr(RefitCase) refit_case = twin_load(chosen.name, TWIN_SMALL_SLICES);
     g_autoptr(RefitProblem) problem = plan_case_problem(refit_case);
     guint64 bytes = refit_model_bytes(refit_case->model);
     gboolean all = strategy_long_tier() || !EXECUTOR_IS_SLOW;
@@ -291,7 +262,7 @@ static void test_processes(void) {
 
 int main(int argc, char **argv) {
     g_test_init(&argc, &argv, NULL);
-    names = scaled_names();
+    names = twin_names();
     g_test_add_func("/executor-shipped/each-case-has-a-twin-of-its-kind", test_twins);
     for (guint i = 0; i < names->len; i++) {
         g_autofree char *path =

@@ -10,24 +10,14 @@
  * A part of them every time, all when REFIT_LONG=1 is in the environment.
  */
 
+#include "event-sets.h"
 #include "random-case.h"
-#include "schedule-cases.h"
-#include "sim/refit-sim.h"
-
-#include <math.h>
-#include <string.h>
+#include "sim-run.h"
+#include "twin-cases.h"
 
 #define N_RANDOM 60
 #define LIMIT 0.01
 #define SOME 4 /* of so many twins, one has tiny chunks in the short tier */
-
-/* How a case is simulated. */
-typedef enum {
-    AS_IT_IS,
-    SMALL_SLICES, /* chains have all their slices, of 16 bytes and more */
-    TINY_CHUNKS,  /* staging memory of 64 KiB, so turns are a few KiB */
-    N_WAYS
-} Way;
 
 /*
  * Where the modes differ by more. Merged, ranks meet at the first and the last turn of a message
@@ -38,52 +28,34 @@ typedef enum {
  */
 static const struct {
     const char *name; /* of a case; NULL: every twin */
-    Way way;
+    TwinWay way;
     const char *strategy; /* NULL: any */
     double limit;
 } LOOSE[] = {
-    {NULL, SMALL_SLICES, "ring", 0.035},
-    {NULL, TINY_CHUNKS, NULL, 0.35},
-    {"qwen3-30b-h100", AS_IT_IS, "gather-broadcast", 0.09},
-    {"qwen3-30b-h100", AS_IT_IS, "direct", 0.06},
-    {"qwen3-30b-h100", AS_IT_IS, "hybrid", 0.015},
-    {"qwen3-30b-h100", AS_IT_IS, "refit", 0.03},
-    {"qwen3-235b-h100", AS_IT_IS, "gather-broadcast", 0.08},
-    {"qwen3-235b-h100", AS_IT_IS, "direct", 0.04},
-    {"qwen3-235b-h100", AS_IT_IS, "ring", 0.11},
-    {"qwen3-235b-h100", AS_IT_IS, "hybrid", 0.06},
-    {"qwen3-235b-h100", AS_IT_IS, "refit", 0.03},
+    {NULL, TWIN_SMALL_SLICES, "ring", 0.035},
+    {NULL, TWIN_TINY_CHUNKS, NULL, 0.35},
+    {"qwen3-30b-h100", TWIN_AS_IT_IS, "gather-broadcast", 0.09},
+    {"qwen3-30b-h100", TWIN_AS_IT_IS, "direct", 0.06},
+    {"qwen3-30b-h100", TWIN_AS_IT_IS, "hybrid", 0.015},
+    {"qwen3-30b-h100", TWIN_AS_IT_IS, "refit", 0.03},
+    {"qwen3-235b-h100", TWIN_AS_IT_IS, "gather-broadcast", 0.08},
+    {"qwen3-235b-h100", TWIN_AS_IT_IS, "direct", 0.04},
+    {"qwen3-235b-h100", TWIN_AS_IT_IS, "ring", 0.11},
+    {"qwen3-235b-h100", TWIN_AS_IT_IS, "hybrid", 0.06},
+    {"qwen3-235b-h100", TWIN_AS_IT_IS, "refit", 0.03},
 };
 
 /* ---- runs ---- */
 
 typedef struct {
-    double duration_s, resolution_s;
+    RefitRunResult result;
     GArray *events; /* RefitEvent */
 } Run;
 
-static void on_event(const RefitEvent *event, gpointer user_data) {
-    g_array_append_vals(user_data, event, 1);
-}
-
-static Run run_new(const RefitSchedule *schedule, const RefitProfile *profile, gboolean exact) {
-    g_autoptr(GError) error = NULL;
-    const RefitExecutorConfig config = {.topology = schedule->plan->problem->refit_case->topology,
-                                        .profile = profile,
-                                        .exact = exact};
-    const RefitExecutorWork work = {.schedule = schedule};
+static Run run_new(const RefitSchedule *schedule, const RefitProfile *profile, SimMode mode) {
     Run run = {.events = g_array_new(FALSE, FALSE, sizeof(RefitEvent))};
-    RefitRunResult result;
-    gpointer self = refit_executor_simgrid.open(&config, &error);
 
-    g_assert_no_error(error);
-    g_assert_true(refit_executor_simgrid.prepare(self, &work, &error));
-    g_assert_true(refit_executor_simgrid.run(self, on_event, run.events, &result, &error));
-    g_assert_no_error(error);
-    refit_executor_simgrid.close(self);
-    g_array_sort(run.events, refit_event_compare);
-    run.duration_s = result.duration_s;
-    run.resolution_s = result.time_resolution_s;
+    sim_run_as(schedule, profile, mode, run.events, &run.result);
     return run;
 }
 
@@ -146,54 +118,17 @@ static GArray *events_of(const RefitSchedule *schedule) {
     return events;
 }
 
-static int compare_numbers(guint a, guint b) {
-    return (a > b) - (a < b);
-}
+/* Of the run; both modes have the sums. */
+static void assert_events(const GArray *expected, const Run *run, SimMode mode) {
+    const EventSet schedule = {"the schedule", expected};
+    const EventSet simulator = {"the simulator", run->events};
+    g_autofree char *sums = event_totals_differ(&schedule, &simulator);
 
-/* By all but dates and bytes. */
-static int compare_places(gconstpointer left, gconstpointer right) {
-    const RefitEvent *a = left, *b = right;
-    int order = compare_numbers(a->rank, b->rank);
-
-    order = order != 0 ? order : compare_numbers(a->stream, b->stream);
-    order = order != 0 ? order : compare_numbers(a->number, b->number);
-    order = order != 0 ? order : compare_numbers(a->chunk, b->chunk);
-    order = order != 0 ? order : compare_numbers(a->kind, b->kind);
-    return order != 0 ? order : compare_numbers(a->peer, b->peer);
-}
-
-static void assert_same_events(GArray *expected, GArray *seen) {
-    g_array_sort(expected, compare_places);
-    g_array_sort(seen, compare_places);
-    g_assert_cmpuint(seen->len, ==, expected->len);
-    for (guint i = 0; i < seen->len; i++) {
-        const RefitEvent *a = &g_array_index(expected, RefitEvent, i);
-        const RefitEvent *b = &g_array_index(seen, RefitEvent, i);
-
-        g_assert_cmpint(compare_places(a, b), ==, 0);
-        g_assert_cmpuint(b->stage, ==, a->stage);
-        g_assert_cmpuint(b->bytes, ==, a->bytes);
+    g_assert_cmpstr(sums, ==, NULL);
+    if (mode == SIM_EXACT) {
+        g_autofree char *difference = event_sets_differ(&schedule, &simulator);
+        g_assert_cmpstr(difference, ==, NULL);
     }
-}
-
-static guint64 *totals_of(const GArray *events, guint n_ranks) {
-    guint64 *totals = g_new0(guint64, (gsize)n_ranks * REFIT_N_EVENT_KINDS);
-
-    for (guint i = 0; i < events->len; i++) {
-        const RefitEvent *event = &g_array_index(events, RefitEvent, i);
-
-        totals[event->rank * REFIT_N_EVENT_KINDS + event->kind] += event->bytes;
-    }
-    return totals;
-}
-
-static void assert_same_totals(const RefitSchedule *schedule, const GArray *expected,
-                               const GArray *seen) {
-    guint n_ranks = schedule->plan->problem->n_ranks;
-    g_autofree guint64 *a = totals_of(expected, n_ranks), *b = totals_of(seen, n_ranks);
-
-    for (guint i = 0; i < n_ranks * REFIT_N_EVENT_KINDS; i++)
-        g_assert_cmpuint(b[i], ==, a[i]);
 }
 
 /* Dates are in order, and none is behind the end. */
@@ -203,7 +138,8 @@ static void assert_dates(const Run *run) {
 
         g_assert_cmpfloat(event->begin_s, >=, 0);
         g_assert_cmpfloat(event->begin_s, <=, event->end_s);
-        g_assert_cmpfloat(event->end_s, <=, run->duration_s * (1 + 1e-9) + run->resolution_s);
+        g_assert_cmpfloat(event->end_s, <=,
+                          run->result.duration_s * (1 + 1e-9) + run->result.time_resolution_s);
         if (i > 0)
             g_assert_cmpint(refit_event_compare(event - 1, event), <=, 0);
     }
@@ -213,7 +149,7 @@ static void assert_dates(const Run *run) {
 
 typedef struct {
     const char *name;
-    Way way;
+    TwinWay way;
     gboolean is_twin;
     const char *strategy;
     const char *terms;
@@ -226,8 +162,8 @@ static struct {
 
 static double limit_of(const Subject *subject) {
     for (guint i = 0; i < G_N_ELEMENTS(LOOSE); i++)
-        if ((LOOSE[i].name == NULL ? subject->is_twin
-                                   : g_str_equal(LOOSE[i].name, subject->name)) &&
+        if (subject->is_twin == (LOOSE[i].name == NULL) &&
+            (subject->is_twin || g_str_equal(LOOSE[i].name, subject->name)) &&
             LOOSE[i].way == subject->way &&
             (LOOSE[i].strategy == NULL || g_str_equal(LOOSE[i].strategy, subject->strategy)))
             return LOOSE[i].limit;
@@ -236,18 +172,19 @@ static double limit_of(const Subject *subject) {
 
 static void compare_modes(const RefitSchedule *schedule, const Subject *subject,
                           const RefitProfile *profile) {
-    Run exact = run_new(schedule, profile, TRUE), merged = run_new(schedule, profile, FALSE);
+    Run exact = run_new(schedule, profile, SIM_EXACT);
+    Run merged = run_new(schedule, profile, SIM_MERGED);
+    double exact_s = exact.result.duration_s, merged_s = merged.result.duration_s;
     g_autoptr(GArray) expected = events_of(schedule);
-    double off = exact.duration_s > 0 ? merged.duration_s / exact.duration_s - 1 : 0;
-    g_autofree char *what = g_strdup_printf(
-        "%s, %s, %s: %.9g s turn by turn, %.9g s merged, %+.3f %%", subject->name,
-        subject->strategy, subject->terms, exact.duration_s, merged.duration_s, 100 * off);
+    double off = exact_s > 0 ? merged_s / exact_s - 1 : 0;
+    g_autofree char *what =
+        g_strdup_printf("%s, %s, %s: %.9g s turn by turn, %.9g s merged, %+.3f %%", subject->name,
+                        subject->strategy, subject->terms, exact_s, merged_s, 100 * off);
 
     assert_dates(&exact);
     assert_dates(&merged);
-    assert_same_totals(schedule, expected, exact.events);
-    assert_same_totals(schedule, expected, merged.events);
-    assert_same_events(expected, exact.events);
+    assert_events(expected, &exact, SIM_EXACT);
+    assert_events(expected, &merged, SIM_MERGED);
     if (fabs(off) > limit_of(subject))
         g_error("%s: more than %g %%", what, 100 * limit_of(subject));
     if (fabs(off) >= fabs(worst.off)) {
@@ -259,7 +196,8 @@ static void compare_modes(const RefitSchedule *schedule, const Subject *subject,
     g_array_unref(merged.events);
 }
 
-static void compare_case(const RefitCase *refit_case, const char *name, Way way, gboolean is_twin) {
+static void compare_case(const RefitCase *refit_case, const char *name, TwinWay way,
+                         gboolean is_twin) {
     g_autoptr(RefitProblem) problem = plan_case_problem(refit_case);
     RefitProfile wire = *refit_case->profile;
 
@@ -293,47 +231,22 @@ static void test_random(void) {
         g_autoptr(RefitCase) refit_case = random_case_build(random);
         g_autofree char *name = g_strdup_printf("random case %u", random->seed);
 
-        compare_case(refit_case, name, AS_IT_IS, FALSE);
+        compare_case(refit_case, name, TWIN_AS_IT_IS, FALSE);
     }
     tell_worst();
 }
 
-static int compare_texts(gconstpointer a, gconstpointer b) {
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
-/* Files of all twins, sorted. */
-static GPtrArray *list_twins(void) {
-    g_autoptr(GError) error = NULL;
-    GPtrArray *list = g_ptr_array_new_with_free_func(g_free);
-    g_autoptr(GDir) folder = g_dir_open(REFIT_TEST_SOURCE_DIR "/data/scaled", 0, &error);
-
-    g_assert_no_error(error);
-    for (const char *file; (file = g_dir_read_name(folder)) != NULL;)
-        if (g_str_has_suffix(file, ".yaml"))
-            g_ptr_array_add(list, g_strdup(file));
-    g_ptr_array_sort(list, compare_texts);
-    return list;
-}
-
 static void test_twins(gconstpointer data) {
-    Way way = (Way)GPOINTER_TO_UINT(data);
-    g_autoptr(GPtrArray) files = list_twins();
-    guint step = way == TINY_CHUNKS && !strategy_long_tier() ? SOME : 1;
+    TwinWay way = (TwinWay)GPOINTER_TO_UINT(data);
+    g_autoptr(GPtrArray) names = twin_names();
+    guint step = way == TWIN_TINY_CHUNKS && !strategy_long_tier() ? SOME : 1;
 
-    g_assert_cmpuint(files->len, >, SOME);
-    for (guint i = 0; i < files->len; i += step) {
-        g_autoptr(GError) error = NULL;
-        const char *file = g_ptr_array_index(files, i);
-        g_autofree char *path = g_strconcat(REFIT_TEST_SOURCE_DIR "/data/scaled/", file, NULL);
-        g_autoptr(RefitCase) refit_case = refit_case_load(input_store(), path, NULL, &error);
+    g_assert_cmpuint(names->len, >, SOME);
+    for (guint i = 0; i < names->len; i += step) {
+        const char *name = g_ptr_array_index(names, i);
+        g_autoptr(RefitCase) refit_case = twin_load(name, way);
 
-        g_assert_no_error(error);
-        if (way == SMALL_SLICES)
-            refit_case->profile->slice_bytes.value = 1;
-        if (way == TINY_CHUNKS)
-            refit_case->budget_staging_bytes = 64 << 10;
-        compare_case(refit_case, file, way, TRUE);
+        compare_case(refit_case, name, way, TRUE);
     }
     tell_worst();
 }
@@ -347,18 +260,18 @@ static void test_shipped(gconstpointer data) {
         g_test_skip("takes minutes turn by turn; set REFIT_LONG=1");
         return;
     }
-    compare_case(refit_case, data, AS_IT_IS, FALSE);
+    compare_case(refit_case, data, TWIN_AS_IT_IS, FALSE);
     tell_worst();
 }
 
 int main(int argc, char **argv) {
     g_test_init(&argc, &argv, NULL);
     g_test_add_func("/sim-modes/agree-on-random-cases", test_random);
-    g_test_add_data_func("/sim-modes/agree-on-twins", GUINT_TO_POINTER(AS_IT_IS), test_twins);
+    g_test_add_data_func("/sim-modes/agree-on-twins", GUINT_TO_POINTER(TWIN_AS_IT_IS), test_twins);
     g_test_add_data_func("/sim-modes/agree-on-twins-in-small-slices",
-                         GUINT_TO_POINTER(SMALL_SLICES), test_twins);
+                         GUINT_TO_POINTER(TWIN_SMALL_SLICES), test_twins);
     g_test_add_data_func("/sim-modes/agree-roughly-on-twins-in-tiny-chunks",
-                         GUINT_TO_POINTER(TINY_CHUNKS), test_twins);
+                         GUINT_TO_POINTER(TWIN_TINY_CHUNKS), test_twins);
     g_test_add_data_func("/sim-modes/agree-on-tiny", "tiny", test_shipped);
     g_test_add_data_func("/sim-modes/agree-on-qwen3-30b-h100", "qwen3-30b-h100", test_shipped);
     g_test_add_data_func("/sim-modes/agree-on-qwen3-235b-h100", "qwen3-235b-h100", test_shipped);
