@@ -18,8 +18,6 @@
 
 #include <stdio.h>
 
-/* Elements times ranks of a row that is carried out as it is. */
-#define AS_IT_IS 200000
 #define ROWS_PER_CHILD 4 /* as the stand-in gives a stream or an address to one use only */
 
 /* Worlds, and what of them is run by default. */
@@ -44,18 +42,6 @@ static gboolean takes_all(gboolean by_default) {
     return strategy_long_tier() || (by_default && !EXECUTOR_IS_SLOW);
 }
 
-/* The first row of its kind and world. */
-static gboolean is_first(const GArray *rows, guint index) {
-    const M2nRow *row = &g_array_index(rows, M2nRow, index);
-
-    for (guint i = 0; i < index; i++) {
-        const M2nRow *other = &g_array_index(rows, M2nRow, i);
-        if (other->world == row->world && g_str_equal(other->group, row->group))
-            return FALSE;
-    }
-    return TRUE;
-}
-
 /* Of the first rows, every so many: sanitizers take most of a minute for 64 ranks. */
 static guint first_rows_step(void) {
     return EXECUTOR_IS_SLOW && !strategy_long_tier() ? 4 : 1;
@@ -69,7 +55,7 @@ static GPtrArray *choose(const GArray *rows, const Share *share) {
     for (guint i = 0; i < rows->len; i++) {
         M2nRow *row = &g_array_index(rows, M2nRow, i);
         if (row->must_work && row->world >= share->smallest && row->world <= share->largest &&
-            (every_row || (is_first(rows, i) && n_first++ % first_rows_step() == 0)))
+            (every_row || (m2n_row_is_first(rows, i) && n_first++ % first_rows_step() == 0)))
             g_ptr_array_add(list, row);
     }
     return list;
@@ -79,11 +65,8 @@ static GPtrArray *choose(const GArray *rows, const Share *share) {
 
 static void run_plan(const M2nRow *row, const RefitStrategy *strategy) {
     const ExecutorRun run = {.as = chosen.share->as, .n_runs = 1, .timeout_s = 120};
-    gboolean two = strategy->sends == REFIT_SENDS_BOTH;
-    M2nRow small = m2n_row_elements(row) * row->world <= AS_IT_IS ? *row : m2n_row_shorten(row);
     g_autoptr(RefitCase) refit_case =
-        m2n_row_case(&small, two ? 2 : 1, chosen.share->domain_size,
-                     m2n_row_elements(row) / m2n_row_elements(&small));
+        m2n_row_light_case(row, strategy->name, chosen.share->domain_size);
     executor_cut_small(refit_case);
     g_autoptr(RefitProblem) problem = plan_case_problem(refit_case);
     g_autoptr(RefitPlan) plan = strategy_plan(problem, strategy->name);

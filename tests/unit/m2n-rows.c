@@ -8,6 +8,9 @@
 
 enum { N_COLUMNS = 14 };
 
+/* Elements times ranks of a row that is carried out as it is. */
+#define AS_IT_IS 200000
+
 static guint read_uint(const char *text) {
     guint64 number;
 
@@ -135,6 +138,25 @@ RefitCase *m2n_row_case(const M2nRow *row, guint n_tensors, guint domain_size, g
     refit_case->profile->stripe_bytes.value =
         MAX(1, refit_case->profile->stripe_bytes.value / (double)scale);
     return refit_case;
+}
+
+RefitCase *m2n_row_light_case(const M2nRow *row, const char *strategy, guint domain_size) {
+    gboolean two = strategy_get(strategy)->sends == REFIT_SENDS_BOTH;
+    M2nRow light = m2n_row_elements(row) * row->world <= AS_IT_IS ? *row : m2n_row_shorten(row);
+
+    return m2n_row_case(&light, two ? 2 : 1, domain_size,
+                        m2n_row_elements(row) / m2n_row_elements(&light));
+}
+
+gboolean m2n_row_is_first(const GArray *rows, guint index) {
+    const M2nRow *row = &g_array_index(rows, M2nRow, index);
+
+    for (guint i = 0; i < index; i++) {
+        const M2nRow *other = &g_array_index(rows, M2nRow, i);
+        if (other->world == row->world && g_str_equal(other->group, row->group))
+            return FALSE;
+    }
+    return TRUE;
 }
 
 static void row_clear(gpointer data) {

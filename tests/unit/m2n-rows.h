@@ -38,4 +38,11 @@ M2nRow m2n_row_shorten(const M2nRow *row);
  * is cut as finely as one with tensors `scale` times as large. */
 RefitCase *m2n_row_case(const M2nRow *row, guint n_tensors, guint domain_size, guint64 scale);
 
+/* For tests that move the bytes: of a shorter row where elements times ranks are many, and cut as
+ * finely; with two tensors for a strategy that sends some tensors this way and some that. */
+RefitCase *m2n_row_light_case(const M2nRow *row, const char *strategy, guint domain_size);
+
+/* The first row of its group and world? */
+gboolean m2n_row_is_first(const GArray *rows, guint index);
+
 G_END_DECLS
