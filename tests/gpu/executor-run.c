@@ -406,6 +406,17 @@ static gboolean use(Member *self, GError **error) {
     return prepare_and_run(self, self->set->programs[self->rank], error);
 }
 
+/* Puts its events with those of other ranks. */
+static void hand_in_events(const Member *self) {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+    if (self->run->events == NULL)
+        return;
+    CHECK(self->run->as == RANKS_AS_THREADS && pthread_mutex_lock(&lock) == 0);
+    g_array_append_vals(self->run->events, self->events->data, self->events->len);
+    CHECK(pthread_mutex_unlock(&lock) == 0);
+}
+
 static gboolean leaves(const Member *self) {
     return self->run->leaves != EXECUTOR_STAYS && self->run->leaver == self->rank;
 }
@@ -458,6 +469,7 @@ static void *member_main(void *argument) {
     if (!self->run->in_place)
         release(self, self->set->destination[self->rank], self->destination);
     g_strfreev(self->after);
+    hand_in_events(self);
     g_array_unref(self->events);
     if (self->stream != NULL)
         CUDA(cudaStreamDestroy(self->stream));

@@ -84,6 +84,7 @@ typedef struct {
     guint other_schedule;      /* 1 + rank whose schedule deals communicators otherwise; 0: none */
     guint lone; /* 1 + rank that is alone in its NVLink domain; 0: none but the topology's */
     guint short_message; /* 1 + rank whose programs expect other sizes; 0: none */
+    GArray *events;      /* ranks as threads: RefitEvent, of each rank's last run; NULL: not kept */
 } ExecutorRun;
 
 /* Chains have all slices that the profile allows, however small the tensors of a test are. */
