@@ -62,3 +62,11 @@ foreach(name test-executor-checks test-executor-reports)
   refit_add_executor_test(${name} report-files.c)
   target_link_libraries(${name} PRIVATE refit-test-reports)
 endforeach()
+
+# The executor and the simulator on the same schedules.
+set(same same-events.c ${unit}/event-sets.c)
+refit_add_executor_test(test-same-events ${same} ${unit}/m2n-rows.c)
+refit_add_executor_test(test-planted-events ${same})
+foreach(name test-same-events test-planted-events)
+  target_link_libraries(${name} PRIVATE refit-sim)
+endforeach()
