@@ -7,6 +7,7 @@
  *
  * The plan is of `hybrid`, which has all kinds of events, chunks, slices, and messages that go
  * straight and packed. Where an alteration is planted is looked for in its schedule.
+ * Cost: a run of eight ranks for each.
  */
 
 #include "executor-run.h"

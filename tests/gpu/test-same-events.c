@@ -7,10 +7,10 @@
  * copied and installed, with the simulator in its normal mode too. Part of all runs with so little
  * staging memory that most messages move in chunks, or with slices as small as they can be.
  *
- * By default a part of the cases run, most with one strategy in turn. REFIT_LONG=1 asks for all.
- * Each part must have seen every strategy, every kind of event, chunks, slices, and messages that
- * go straight and packed, so that it cannot be empty of what it is about. That differences show is
- * tested in test-planted-events.c.
+ * By default a part of the cases run, those of many ranks with one strategy in turn. REFIT_LONG=1
+ * asks for all. Each part must have seen every strategy, every kind of event, chunks, slices, and
+ * messages that go straight and packed, so that it cannot be empty of what it is about. That
+ * differences show is tested in test-planted-events.c. Cost: seconds; all of it, some minutes.
  */
 
 #include "executor-run.h"
@@ -27,9 +27,16 @@
 #define MAX_ROW_RANKS 16
 #define N_ROWS 473 /* that must work, with so many ranks or fewer */
 
-/* By default: one of so many. */
-#define TWINS_IN_CHUNKS 4
-#define RANDOM_CASES 150
+/* By default: of twins, one of so many each way; random cases, so many. */
+static const guint twins[TWIN_N_WAYS] = {
+    [TWIN_AS_IT_IS] = EXECUTOR_WATCHES_THREADS ? 6
+                      : EXECUTOR_IS_SLOW       ? 3
+                                               : 1,
+    [TWIN_SMALL_SLICES] = EXECUTOR_IS_SLOW ? 6 : 2,
+    [TWIN_TINY_CHUNKS] = EXECUTOR_IS_SLOW ? 6 : 4,
+};
+#define RANDOM_CASES (EXECUTOR_IS_SLOW ? 50 : 100)
+#define FEW_GPUS 16 /* twins that have no more run with all strategies */
 
 /* Of rows and random cases, always: one of so many. */
 #define LITTLE_MEMORY 4
@@ -163,7 +170,7 @@ static void body_random(void) {
 
 /* ---- parts ---- */
 
-static void begin(gboolean every_strategy) {
+static void begin(void) {
     void *memory =
         mmap(NULL, sizeof *seen, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
@@ -171,7 +178,7 @@ static void begin(gboolean every_strategy) {
     g_assert_cmpuint(strategy_count(), <=, MAX_STRATEGIES);
     seen = memory;
     memset(&chosen, 0, sizeof chosen);
-    chosen.every = strategy_long_tier() || (every_strategy && !EXECUTOR_IS_SLOW);
+    chosen.every = strategy_long_tier();
 }
 
 static void run(void (*body)(void)) {
@@ -209,19 +216,27 @@ static void end(guint n_cases, gboolean copies) {
     munmap(g_steal_pointer(&seen), sizeof *seen);
 }
 
+static gboolean has_few_gpus(const char *twin) {
+    g_autoptr(RefitCase) refit_case = twin_load(twin, TWIN_AS_IT_IS);
+
+    return refit_topology_n_gpus(refit_case->topology) <= FEW_GPUS;
+}
+
 static void test_twins(void) {
     g_autoptr(GPtrArray) names = twin_names();
     guint n = 0;
 
-    begin(FALSE);
+    begin();
     for (guint way = 0; way < TWIN_N_WAYS; way++)
         for (guint i = 0; i < names->len; i++) {
-            guint step = strategy_long_tier() ? 1 : way == TWIN_TINY_CHUNKS ? TWINS_IN_CHUNKS : 1;
+            const char *name = g_ptr_array_index(names, i);
+            gboolean few = way == TWIN_AS_IT_IS && has_few_gpus(name);
 
-            if (i % step != 0)
+            if (i % twins[way] != 0 && !few && !strategy_long_tier())
                 continue;
-            chosen.twin = g_ptr_array_index(names, i);
+            chosen.twin = name;
             chosen.way = (TwinWay)way;
+            chosen.every = few || strategy_long_tier();
             run(body_twin);
             n++;
         }
@@ -232,7 +247,7 @@ static void test_rows(void) {
     g_autoptr(GArray) rows = m2n_rows_read();
     guint n = 0;
 
-    begin(TRUE);
+    begin();
     for (guint i = 0; i < rows->len; i++) {
         const M2nRow *row = &g_array_index(rows, M2nRow, i);
 
@@ -251,7 +266,7 @@ static void test_rows(void) {
 static void test_random(void) {
     guint n = strategy_long_tier() ? N_RANDOM : RANDOM_CASES;
 
-    begin(FALSE);
+    begin();
     for (chosen.seed = 1; seen->n_cases < n && !g_test_failed(); chosen.seed++) {
         chosen.little = chosen.seed % LITTLE_MEMORY == 0;
         run(body_random);
