@@ -1,8 +1,8 @@
 /*
  * Strided copies: how regions become descriptors (merged dims, contiguous ones, widths, parts of
  * what is too much for one), and thousands of random n-dimensional slices through the kernels on
- * the CPU stand-in, by the checks that a GPU is given, too. Host-side limits are checked without
- * any memory behind them.
+ * the CPU stand-in, by the checks that a GPU is given, too; how long launches last when the
+ * stand-in is told a rate. Host-side limits are checked without any memory behind them.
  */
 
 #include "gpu/executor/refit-pack.h"
@@ -254,6 +254,15 @@ static void test_nothing(void) {
     child_passes(body_nothing, NULL);
 }
 
+static RefitStridedCopy *upload(const RefitStridedTable *table) {
+    guint n;
+    const RefitStridedCopy *copies = refit_strided_table_get(table, &n);
+    RefitStridedCopy *on_device;
+    CUDA(cudaMalloc((void **)&on_device, n * sizeof *copies));
+    CUDA(cudaMemcpy(on_device, copies, n * sizeof *copies, cudaMemcpyHostToDevice));
+    return on_device;
+}
+
 /* A table whose region leaves its array by a byte is caught by the page behind the block. */
 static void body_outside(void) {
     cudaStream_t stream = stream_new();
@@ -264,15 +273,10 @@ static void body_outside(void) {
     char *packed = device_new(1024, 0);
     g_autoptr(RefitStridedTable) table = refit_strided_table_new();
     const RefitStridedPlace place = {(guintptr)array + 16, strides};
-    guint n;
     refit_strided_table_begin(table);
     CHECK(refit_strided_table_add_packed(table, &shape, &place, 0, NULL));
     const RefitStridedSpan span = refit_strided_table_end(table);
-    const RefitStridedCopy *copies = refit_strided_table_get(table, &n);
-    RefitStridedCopy *on_device;
-    CUDA(cudaMalloc((void **)&on_device, n * sizeof *copies));
-    CUDA(cudaMemcpy(on_device, copies, n * sizeof *copies, cudaMemcpyHostToDevice));
-    CUDA(refit_pack_launch(on_device, &span, packed, 2, stream));
+    CUDA(refit_pack_launch(upload(table), &span, packed, 2, stream));
     CUDA(cudaStreamSynchronize(stream));
 }
 
@@ -284,6 +288,116 @@ static void test_outside(void) {
 #else
     child_expect(body_outside, NULL, 128 + 11, NULL);
 #endif
+}
+
+/* ---- time ---- */
+
+#define TIMED_BYTES 40000 /* of a region, in two tiles */
+/* Bytes per second of a kernel in the environment below. */
+#define PACK_RATE 2000000
+#define UNPACK_RATE 4000000
+#define COPY_RATE 1000000
+#define TIMED_SLACK_MS 2.0 /* a late wake-up */
+#define TIMED_TRIES 50     /* on a busy machine most are later than that */
+
+typedef enum { TIMED_PACK, TIMED_UNPACK, TIMED_COPY, N_TIMED } Timed;
+
+typedef struct {
+    RefitStridedCopy *table;
+    RefitStridedSpan packed, copied;
+    char *buffer;
+    cudaStream_t stream;
+    cudaEvent_t begin, end;
+} TimedRegion;
+
+static double time_launch(const TimedRegion *self, Timed what) {
+    float ms;
+    CUDA(cudaEventRecord(self->begin, self->stream));
+    switch (what) {
+    case TIMED_PACK:
+        CUDA(refit_pack_launch(self->table, &self->packed, self->buffer, 4, self->stream));
+        break;
+    case TIMED_UNPACK:
+        CUDA(refit_unpack_launch(self->table, &self->packed, self->buffer, 4, self->stream));
+        break;
+    default:
+        CUDA(refit_copy_launch(self->table, &self->copied, 4, self->stream));
+    }
+    CUDA(cudaEventRecord(self->end, self->stream));
+    CUDA(cudaStreamSynchronize(self->stream));
+    CUDA(cudaEventElapsedTime(&ms, self->begin, self->end));
+    return (double)ms;
+}
+
+/* The least of launches that are made until one lasts no longer than `most_ms`. */
+static double least_ms(const TimedRegion *self, Timed what, double most_ms) {
+    double least = G_MAXDOUBLE;
+    for (guint i = 0; i < TIMED_TRIES && least > most_ms; i++) {
+        least = MIN(least, time_launch(self, what));
+    }
+    return least;
+}
+
+/* Rows of `row` bytes, every second one: accesses of 16 bytes, or of one. */
+static void check_times(guint64 row, gboolean timed) {
+    const guint64 extents[] = {TIMED_BYTES / row, row};
+    const gint64 strides[] = {2 * (gint64)row, 1};
+    const RefitStridedShape shape = {2, extents, 1};
+    g_autoptr(RefitStridedTable) table = refit_strided_table_new();
+    char *array = device_new(2 * TIMED_BYTES, 1), *other = device_new(2 * TIMED_BYTES, 2);
+    const RefitStridedPlace from = {(guintptr)array, strides}, to = {(guintptr)other, strides};
+    TimedRegion self = {.buffer = device_new(TIMED_BYTES, 0), .stream = stream_new()};
+
+    refit_strided_table_begin(table);
+    CHECK(refit_strided_table_add_packed(table, &shape, &from, 0, NULL));
+    self.packed = refit_strided_table_end(table);
+    refit_strided_table_begin(table);
+    CHECK(refit_strided_table_add_copy(table, &shape, &from, &to, NULL));
+    self.copied = refit_strided_table_end(table);
+    self.table = upload(table);
+    CUDA(cudaEventCreate(&self.begin));
+    CUDA(cudaEventCreate(&self.end));
+    for (guint what = 0; what < N_TIMED; what++) {
+        static const double rates[N_TIMED] = {PACK_RATE, UNPACK_RATE, COPY_RATE};
+        const double stated = TIMED_BYTES * 1e3 / rates[what];
+        const double most = timed ? stated + TIMED_SLACK_MS : stated / 2;
+        const double least = least_ms(&self, (Timed)what, most);
+        CHECK(least <= most);
+        CHECK(!timed || least >= stated);
+    }
+    CUDA(cudaEventDestroy(self.begin));
+    CUDA(cudaEventDestroy(self.end));
+    CUDA(cudaStreamDestroy(self.stream));
+    CUDA(cudaFree(array));
+    CUDA(cudaFree(other));
+    CUDA(cudaFree(self.buffer));
+    CUDA(cudaFree(self.table));
+}
+
+static void body_timed(void) {
+    check_times(16, TRUE);
+    check_times(25, TRUE);
+}
+
+static void body_untimed(void) {
+    check_times(16, FALSE);
+}
+
+static void test_timed(void) {
+#define RATES                                                                                      \
+    "REFIT_STANDIN_KERNEL_RATES=refit_pack_kernel=" G_STRINGIFY(                                   \
+        PACK_RATE) ",refit_unpack_kernel=" G_STRINGIFY(UNPACK_RATE) ",refit_copy_"                 \
+                                                                    "kernel=" G_STRINGIFY(COPY_RATE)
+    const char *const one[] = {RATES, NULL};
+    const char *const several[] = {RATES, "REFIT_STANDIN_BLOCK_THREADS=3", NULL};
+    child_passes(body_timed, one);
+    child_passes(body_timed, several); /* together they copied what one thread does */
+    child_passes(body_untimed, NULL);
+}
+
+static void test_bad_rate(void) {
+    const char *const environment[] = {"REFIT_STANDIN_KERNEL_RATES=refit_pack_kernel", NULL};
+    child_expect(body_untimed, environment, STANDIN_EXIT_MISUSE, "is not KERNEL=RATE");
 }
 
 int main(int argc, char **argv) {
@@ -300,6 +414,8 @@ int main(int argc, char **argv) {
     g_test_add_func("/pack/one-large-region-goes-out-and-back", test_large);
     g_test_add_func("/pack/blocks-do-not-meet", test_concurrent);
     g_test_add_func("/pack/an-empty-span-launches-nothing", test_nothing);
+    g_test_add_func("/pack/a-launch-lasts-as-long-as-stated", test_timed);
+    g_test_add_func("/pack/a-wrong-rate-is-refused", test_bad_rate);
     g_test_add_func("/pack/a-region-outside-its-memory-is-caught", test_outside);
     return g_test_run();
 }

@@ -12,5 +12,6 @@
     standin_kernel_launch(#kernel, kernel, (blocks), (threads), (stream), __VA_ARGS__)
 
 template <class T> REFIT_KERNEL_INLINE T refit_kernel_load(const T *place) {
+    standin_bytes_copied += sizeof(T);
     return *place;
 }

@@ -3,9 +3,11 @@
 /*
  * Lets a kernel file written with gpu/executor/refit-kernel.h be compiled as plain C++ and run on
  * the streams of the stand-in: a block is a loop over its threads, a grid a loop over its blocks.
- * Right for kernels without shared memory and barriers only.
+ * Right for kernels without shared memory and barriers only. What a kernel reads through
+ * refit_kernel_load it copies, once: by these bytes a launch lasts.
  */
 
+#include <numeric>
 #include <thread>
 #include <tuple>
 #include <vector>
@@ -37,7 +39,9 @@ template <class... Parameters> struct StandinLaunch {
     unsigned n_blocks, n_threads;
     std::tuple<Parameters...> arguments;
 
-    void run_blocks(unsigned first, unsigned step) {
+    /* Returns the bytes that these blocks copied. */
+    uint64_t run_blocks(unsigned first, unsigned step) {
+        const uint64_t before = standin_bytes_copied;
         standin_grid_size = {n_blocks, 1, 1};
         standin_block_size = {n_threads, 1, 1};
         for (unsigned block = first; block < n_blocks; block += step) {
@@ -47,6 +51,7 @@ template <class... Parameters> struct StandinLaunch {
                 std::apply(kernel, arguments);
             }
         }
+        return standin_bytes_copied - before;
     }
 
     /* With several threads, blocks run at the same time, and ThreadSanitizer sees two that write
@@ -55,17 +60,19 @@ template <class... Parameters> struct StandinLaunch {
         auto *launch = static_cast<StandinLaunch *>(closure);
         const unsigned n = standin_block_threads();
         const int device = standin_work_device();
+        std::vector<uint64_t> bytes(n); /* of the others */
         std::vector<std::thread> others;
         for (unsigned i = 1; i < n; i++) {
-            others.emplace_back([launch, i, n, device] {
+            others.emplace_back([launch, i, n, device, &bytes] {
                 standin_work_for(device);
-                launch->run_blocks(i, n);
+                bytes[i] = launch->run_blocks(i, n);
             });
         }
         launch->run_blocks(0, n);
         for (auto &other : others) {
             other.join();
         }
+        standin_bytes_copied += std::accumulate(bytes.begin(), bytes.end(), uint64_t(0));
     }
 
     static void drop(void *closure) {

@@ -1,9 +1,9 @@
 /*
- * What the environment asks of the stand-in: options, read once, and faults. A fault is planned as
- * FUNCTION:DEVICE:N[:ACTION], several with commas between them; DEVICE is * for any. It counts the
- * calls of that function for that device, relaxed, for counting must not order anything. What a
- * stream comes to counts like a call, by the name of the kernel or as `group@` with the number of
- * ranks.
+ * What the environment asks of the stand-in: options, read once, rates of kernels, and faults. A
+ * fault is planned as FUNCTION:DEVICE:N[:ACTION], several with commas between them; DEVICE is * for
+ * any. It counts the calls of that function for that device, relaxed, for counting must not order
+ * anything. What a stream comes to counts like a call, by the name of the kernel or as `group@`
+ * with the number of ranks.
  */
 
 #include "standin-private.h"
@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #define MAX_FAULTS 16
+#define MAX_RATES 16
 
 typedef enum {
     FAULT_ERROR,  /* that one call fails */
@@ -52,6 +53,11 @@ typedef struct {
 static StandinOptions options;
 static Fault faults[MAX_FAULTS];
 static guint n_faults;
+static struct {
+    char kernel[64];
+    guint64 bytes_per_s;
+} rates[MAX_RATES];
+static guint n_rates;
 static struct {
     _Atomic bool lost, stalled, hung;
     _Atomic guint64 slow_us;
@@ -110,6 +116,31 @@ static void parse_faults(const char *text) {
     }
 }
 
+static void parse_rates(const char *text) {
+    g_auto(GStrv) parts = g_strsplit(text, ",", -1);
+    for (guint i = 0; parts[i] != NULL; i++) {
+        g_auto(GStrv) sides = g_strsplit(parts[i], "=", 2);
+        if (g_strv_length(sides) != 2 || strlen(sides[0]) >= sizeof rates->kernel) {
+            standin_die("REFIT_STANDIN_KERNEL_RATES: '%s' is not KERNEL=RATE", parts[i]);
+        }
+        if (n_rates == MAX_RATES) {
+            standin_die("REFIT_STANDIN_KERNEL_RATES: more than %d kernels", MAX_RATES);
+        }
+        g_strlcpy(rates[n_rates].kernel, sides[0], sizeof rates->kernel);
+        rates[n_rates++].bytes_per_s = number(sides[1], "rate", text);
+    }
+}
+
+guint64 standin_kernel_rate(const char *name) {
+    standin_options();
+    for (guint i = 0; i < n_rates; i++) {
+        if (strcmp(rates[i].kernel, name) == 0) {
+            return rates[i].bytes_per_s;
+        }
+    }
+    return 0;
+}
+
 static void exit_report(void) {
     guint64 bytes = 0;
     const guint blocks = standin_memory_leaks(&bytes);
@@ -126,6 +157,7 @@ static void exit_report(void) {
 static void read_options(void) {
     const char *transport = getenv("REFIT_STANDIN_TRANSPORT");
     const char *fault = getenv("REFIT_STANDIN_FAULT");
+    const char *rate = getenv("REFIT_STANDIN_KERNEL_RATES");
 
 #if defined(__SANITIZE_THREAD__)
     /* GLib's own allocator hands memory from thread to thread with locks that the sanitizer cannot
@@ -156,6 +188,9 @@ static void read_options(void) {
     }
     if (fault != NULL && *fault != '\0') {
         parse_faults(fault);
+    }
+    if (rate != NULL && *rate != '\0') {
+        parse_rates(rate);
     }
     if (options.leaks && atexit(exit_report) != 0) {
         standin_die("no room for a report at exit");

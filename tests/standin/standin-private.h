@@ -70,6 +70,11 @@ gboolean standin_device_hung(int device);
 void standin_device_slow(
     int device); /* sleeps as long as each operation of a slow device takes more */
 
+/* ---- rates ---- */
+
+/* Bytes per second that each launch of a kernel copies; 0: as fast as the host can. */
+guint64 standin_kernel_rate(const char *name);
+
 /* ---- reports ---- */
 
 _Noreturn void standin_die(const char *format, ...) G_GNUC_PRINTF(1, 2);

@@ -6,7 +6,11 @@
 
 #include "standin-private.h"
 
+#include <errno.h>
 #include <string.h>
+#include <time.h>
+
+#define NS_PER_S G_GUINT64_CONSTANT(1000000000)
 
 typedef struct {
     StandinOp op;
@@ -154,11 +158,38 @@ static void run_call(StandinOp *op) {
     call->run(call->argument);
 }
 
+static guint64 now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (guint64)now.tv_sec * NS_PER_S + (guint64)now.tv_nsec;
+}
+
+/* The end is a date, so that what the host needed for the copy itself does not add to it. */
+static void sleep_until(guint64 end_ns) {
+    const struct timespec end = {.tv_sec = (time_t)(end_ns / NS_PER_S),
+                                 .tv_nsec = (long)(end_ns % NS_PER_S)};
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &end, NULL) == EINTR) {
+    }
+}
+
+__thread uint64_t standin_bytes_copied;
+
+static void run_timed(const CallOp *call) {
+    const guint64 rate = standin_kernel_rate(call->op.name);
+    const guint64 begun_ns = now_ns();
+    const guint64 before = standin_bytes_copied;
+    call->run(call->argument);
+    if (rate > 0) {
+        const guint64 bytes = standin_bytes_copied - before;
+        sleep_until(begun_ns + (guint64)((double)bytes * NS_PER_S / (double)rate));
+    }
+}
+
 static void run_kernel(StandinOp *op) {
     const CallOp *call = (const CallOp *)op;
     if (!standin_kernel_fault(op->name, standin_device()) &&
         !standin_device_lost(standin_device())) {
-        call->run(call->argument);
+        run_timed(call);
     }
     call->drop(call->argument);
 }

@@ -33,6 +33,10 @@ unsigned standin_block_threads(void);
 int standin_work_device(void);
 void standin_work_for(int device);
 
+/* For kernels: what this thread has copied, ever. By it a launch lasts as long as
+ * REFIT_STANDIN_KERNEL_RATES says. */
+extern __thread uint64_t standin_bytes_copied;
+
 /* For tests: communicators of the device that have not been destroyed or aborted; 0 where a kernel
  * hangs, for nothing can be ended there. */
 unsigned standin_comms_of(int device);
