@@ -61,7 +61,7 @@ typedef struct _RefitGpuConfig RefitGpuConfig;
 typedef struct {
     const RefitTopology *topology;
     const RefitProfile *profile; /* predicts: the terms that are on are charged */
-    gboolean exact;              /* predicts: turn by turn, each date apart */
+    gboolean exact;              /* predicts: turn by turn */
     gboolean times_only;         /* predicts: run() is called without `func` */
     const RefitGpuConfig *rank;  /* moves data */
 } RefitExecutorConfig;
