@@ -240,24 +240,17 @@ static void test_threads(gconstpointer data) {
 }
 
 static void test_processes(void) {
-    static const char *const cases[][2] = {
-        {"refit", "deepseek-v3-h100"}, {"ring", "prefill-decode-h100"},
-        {"hybrid", "more-fp8-scales"}, {"gather-broadcast", "llama-405b-fsdp-h100"},
-        {"direct", "more-colocated"},
-    };
-    guint n = 0;
+    /* In turn. */
+    static const char *const cases[] = {"llama-405b-fsdp-h100", "more-colocated",
+                                        "prefill-decode-h100", "more-fp8-scales",
+                                        "deepseek-v3-h100"};
 
     if (EXECUTOR_WATCHES_THREADS) {
         g_test_skip("ThreadSanitizer sees nothing between processes");
         return;
     }
     for (guint s = 0; refit_strategies()[s] != NULL; s++)
-        for (guint i = 0; i < G_N_ELEMENTS(cases); i++)
-            if (g_str_equal(cases[i][0], refit_strategies()[s]->name)) {
-                run_case(cases[i][1], cases[i][0], RANKS_AS_PROCESSES);
-                n++;
-            }
-    g_assert_cmpuint(n, ==, strategy_count()); /* a case for each */
+        run_case(cases[s % G_N_ELEMENTS(cases)], refit_strategies()[s]->name, RANKS_AS_PROCESSES);
 }
 
 int main(int argc, char **argv) {

@@ -17,9 +17,9 @@
 #define EXACT_LIMIT 200000
 #define SHORT_LIMIT 1500000
 
-/* What was done, over all rows. */
+/* What was done with a strategy, over all rows. */
 typedef struct {
-    guint rows, plans, exact, shortened, totals_only;
+    guint exact, shortened, totals_only; /* plans */
 } Counts;
 
 /* ---- problems ---- */
@@ -102,8 +102,8 @@ static void check_elements(const ElementOracle *oracle, const RefitPlan *plan, c
 }
 
 /* Plans the row as it is and, when that is too much to carry out, shortened: of one tensor with the
- * strategies that treat all alike, of two with those that do not. */
-static void check_row(const M2nRow *row, guint n_tensors, guint domain_size, Counts *counts) {
+ * strategies that treat all alike, of two with those that do not. `all_counts`: per strategy. */
+static void check_row(const M2nRow *row, guint n_tensors, guint domain_size, Counts *all_counts) {
     M2nRow small = m2n_row_elements(row) * row->world <= EXACT_LIMIT ? *row : m2n_row_shorten(row);
     guint64 scale = m2n_row_elements(row) / m2n_row_elements(&small);
     g_autoptr(ElementOracle) oracle = new_oracle(&small, n_tensors, domain_size);
@@ -115,6 +115,7 @@ static void check_row(const M2nRow *row, guint n_tensors, guint domain_size, Cou
 
     for (guint s = 0; refit_strategies()[s] != NULL; s++) {
         const char *strategy = refit_strategies()[s]->name;
+        Counts *counts = &all_counts[s];
         RefitStrategySends sends = refit_strategies()[s]->sends;
         gboolean whole = sends == REFIT_SENDS_WHOLE;
         guint64 moved = m2n_row_elements(&small) * n_tensors *
@@ -125,7 +126,6 @@ static void check_row(const M2nRow *row, guint n_tensors, guint domain_size, Cou
         g_autoptr(RefitPlan) plan = strategy_plan(problem, strategy);
 
         check_totals(plan, row, n_tensors, network * scale);
-        counts->plans++;
         if (moved > SHORT_LIMIT) {
             counts->totals_only++;
         } else if (scale == 1) {
@@ -192,42 +192,50 @@ static void test_every_row_is_read(void) {
     g_assert_cmpuint(n_left, ==, 12);
 }
 
-/* Rows of worlds from `smallest` to `largest` ranks, and what must have been done. */
+/* Rows of worlds from `smallest` to `largest` ranks, and what must have been done with a strategy,
+ * by what it sends. */
 typedef struct {
     guint smallest, largest;
-    Counts expected;
+    guint n_rows;
+    Counts expected[REFIT_SENDS_BOTH + 1];
 } Share;
 
 static void test_rows(gconstpointer data) {
     const Share *share = data;
     g_autoptr(GArray) rows = m2n_rows_read();
-    Counts counts = {0};
+    g_autofree Counts *counts = g_new0(Counts, strategy_count());
+    guint n_rows = 0;
 
     for (guint i = 0; i < rows->len; i++) {
         const M2nRow *row = &g_array_index(rows, M2nRow, i);
 
         if (!row->must_work || row->world < share->smallest || row->world > share->largest)
             continue;
-        check_row(row, 1, 8, &counts);
+        check_row(row, 1, 8, counts);
         if (row->world <= SMALL_WORLD)
-            check_row(row, 1, 2, &counts);
-        if (counts.rows++ % 10 == 0)
-            check_row(row, 2, 8, &counts);
+            check_row(row, 1, 2, counts);
+        if (n_rows++ % 10 == 0)
+            check_row(row, 2, 8, counts);
     }
-    g_test_message("%u rows: %u plans, %u of them carried out as they are, %u shortened, %u only "
-                   "counted",
-                   counts.rows, counts.plans, counts.exact, counts.shortened, counts.totals_only);
-    g_assert_cmpuint(counts.rows, ==, share->expected.rows);
-    g_assert_cmpuint(counts.plans, ==, share->expected.plans);
-    g_assert_cmpuint(counts.exact, ==, share->expected.exact);
-    g_assert_cmpuint(counts.shortened, ==, share->expected.shortened);
-    g_assert_cmpuint(counts.totals_only, ==, share->expected.totals_only);
+    g_assert_cmpuint(n_rows, ==, share->n_rows);
+    for (guint s = 0; refit_strategies()[s] != NULL; s++) {
+        const Counts *expected = &share->expected[refit_strategies()[s]->sends];
+
+        g_test_message("%s: %u plans carried out as they are, %u shortened, %u only counted",
+                       refit_strategies()[s]->name, counts[s].exact, counts[s].shortened,
+                       counts[s].totals_only);
+        g_assert_cmpuint(counts[s].exact, ==, expected->exact);
+        g_assert_cmpuint(counts[s].shortened, ==, expected->shortened);
+        g_assert_cmpuint(counts[s].totals_only, ==, expected->totals_only);
+    }
 }
 
 int main(int argc, char **argv) {
-    static const Share small = {2, SMALL_WORLD, {473, 3832, 834, 2998, 0}};
-    static const Share middle = {SMALL_WORLD + 1, 64, {522, 2141, 62, 2079, 0}};
-    static const Share large = {65, MAX_WORLD, {438, 1796, 32, 1763, 1}};
+    /* For one that sends shards, whole tensors, or both. */
+    static const Share small = {2, SMALL_WORLD, 473, {{206, 740, 0}, {206, 740, 0}, {10, 38, 0}}};
+    static const Share middle = {
+        SMALL_WORLD + 1, 64, 522, {{15, 507, 0}, {15, 507, 0}, {2, 51, 0}}};
+    static const Share large = {65, MAX_WORLD, 438, {{8, 430, 0}, {8, 429, 1}, {0, 44, 0}}};
 
     g_test_init(&argc, &argv, NULL);
     g_test_add_func("/m2n-matrix/every-row-is-read", test_every_row_is_read);
