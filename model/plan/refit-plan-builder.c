@@ -1,8 +1,9 @@
 /*
  * Collects what a strategy decides: stages, batches, regions, transfers, obligations. Everything
  * goes into growing arrays, one fixed-size record per transfer; regions and rank sets are stored
- * once however often they are named. What follows from the decisions (pairs, steps, messages,
- * accounts) is computed once at the end, in refit-plan-finish.c. Cost: constant per call.
+ * once however often they are named. Members and sections are in refit-plan-sections.c. What
+ * follows from the decisions (pairs, steps, messages, accounts) is computed once at the end, in
+ * refit-plan-finish.c. Cost: constant per call.
  */
 
 #include "model/plan/refit-plan-private.h"
@@ -37,14 +38,7 @@ RefitPlanBuilder *refit_plan_builder_new(const RefitProblem *problem, const char
     builder->obligations = g_array_new(FALSE, FALSE, sizeof(RefitObligation));
     builder->rank_sets = g_ptr_array_new_with_free_func((GDestroyNotify)g_bytes_unref);
     builder->rank_bytes = g_hash_table_new(g_bytes_hash, g_bytes_equal);
-    builder->member_offsets = g_new(guint, (gsize)problem->n_classes + 1);
-    builder->member_offsets[0] = 0;
-    for (guint i = 0; i < problem->n_classes; i++)
-        builder->member_offsets[i + 1] = builder->member_offsets[i] + problem->classes[i].n_members;
-    guint n_members = builder->member_offsets[problem->n_classes];
-    builder->member_batches = g_new(guint, MAX(n_members, 1));
-    for (guint i = 0; i < n_members; i++)
-        builder->member_batches[i] = G_MAXUINT;
+    refit_plan_members_init(builder);
     return builder;
 }
 
@@ -64,8 +58,7 @@ void refit_plan_builder_free(RefitPlanBuilder *builder) {
     g_hash_table_unref(builder->rank_bytes);
     if (builder->rank_sets != NULL)
         g_ptr_array_unref(builder->rank_sets);
-    g_free(builder->member_offsets);
-    g_free(builder->member_batches);
+    refit_plan_members_free(builder);
     g_free(builder);
 }
 
@@ -100,16 +93,6 @@ guint refit_plan_builder_add_batch(RefitPlanBuilder *builder, guint lane, guint 
     RefitBatch batch = {lane, buckets, barrier};
     g_array_append_val(builder->batches, batch);
     return builder->batches->len - 1;
-}
-
-void refit_plan_builder_assign(RefitPlanBuilder *builder, guint class_index, guint member,
-                               guint batch) {
-    g_assert(class_index < builder->problem->n_classes);
-    g_assert(member < builder->problem->classes[class_index].n_members);
-    g_assert(batch < builder->batches->len);
-    guint *place = &builder->member_batches[builder->member_offsets[class_index] + member];
-    g_assert(*place == G_MAXUINT); /* every member is put once */
-    *place = batch;
 }
 
 guint refit_plan_builder_region(RefitPlanBuilder *builder, const RefitRegion *region) {

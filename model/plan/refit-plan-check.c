@@ -46,7 +46,10 @@ static gboolean check_region(const RefitPlan *plan, const RefitTransfer *transfe
         inside = list->n > 0 && list->items[list->n - 1].hi <= klass->shape[dim];
     }
     if (inside && !refit_class_cuts_byte(klass, region))
-        return TRUE;
+        return refit_region_contains(&plan->sections[refit_plan_section_of(plan, transfer)].region,
+                                     region) ||
+               FAIL(error, "tensor %s: what rank %u sends rank %u is in more than one section",
+                    tensor_name(plan, transfer->class_index), transfer->src, transfer->dst);
     g_autofree char *text = refit_region_to_string(region);
     return FAIL(error, "tensor %s: rank %u sends rank %u region %s, which %s",
                 tensor_name(plan, transfer->class_index), transfer->src, transfer->dst, text,
@@ -64,10 +67,11 @@ static gboolean check_deps(const RefitPlan *plan, guint index, GError **error) {
             return FAIL(error, "transfer %u: depends on transfer %u, but there are %u", index,
                         number, plan->n_transfers);
         const RefitTransfer *dep = &plan->transfers[number];
-        if (dep->class_index != transfer->class_index || dep->dst != transfer->src)
+        if (dep->class_index != transfer->class_index || dep->dst != transfer->src ||
+            refit_plan_section_of(plan, dep) != refit_plan_section_of(plan, transfer))
             return FAIL(error,
                         "tensor %s: rank %u sends to rank %u after transfer %u, which does not "
-                        "bring this tensor to rank %u",
+                        "bring this section of the tensor to rank %u",
                         tensor_name(plan, transfer->class_index), transfer->src, transfer->dst,
                         number, transfer->src);
         if (dep->stage == transfer->stage && plan->stages[dep->stage].slices > 1 &&
@@ -143,36 +147,44 @@ static gboolean check_pairs(const RefitPlan *plan, GError **error) {
 
 /* ---- members ---- */
 
+/* `seen`: of all members; FALSE before and, when they are right, after. */
+static gboolean check_order(const RefitPlan *plan, guint section, gboolean *seen) {
+    guint n = plan->problem->classes[plan->sections[section].class_index].n_members;
+    const guint *order = plan->member_order + plan->member_offsets[section];
+    for (guint i = 0; i < n; i++) {
+        if (order[i] >= n || seen[order[i]])
+            return FALSE;
+        seen[order[i]] = TRUE;
+    }
+    memset(seen, 0, n * sizeof *seen);
+    return TRUE;
+}
+
 static gboolean check_members(const RefitPlan *plan, GError **error) {
-    guint at = 0;
-    g_autofree gboolean *seen = NULL;
-    for (guint number = 0; number < plan->problem->n_classes; number++) {
-        guint n = plan->problem->classes[number].n_members;
-        const guint *order = plan->member_order + plan->member_offsets[number];
-        g_free(seen);
-        seen = g_new0(gboolean, MAX(n, 1));
-        guint next = 0;
+    guint at = 0, most = 1;
+    for (guint i = 0; i < plan->problem->n_classes; i++)
+        most = MAX(most, plan->problem->classes[i].n_members);
+    g_autofree gboolean *seen = g_new0(gboolean, most);
+    for (guint number = 0; number < plan->n_sections; number++) {
+        guint class_index = plan->sections[number].class_index;
+        guint n = plan->problem->classes[class_index].n_members, next = 0;
+        const char *name = tensor_name(plan, class_index);
         if (plan->run_offsets[number] != at || plan->run_offsets[number + 1] < at ||
             plan->member_offsets[number + 1] - plan->member_offsets[number] != n)
-            return FAIL(error, "tensor %s: its batches are not listed", tensor_name(plan, number));
+            return FAIL(error, "tensor %s: its batches are not listed", name);
         for (; at < plan->run_offsets[number + 1]; at++) {
             const RefitBatchRun *run = &plan->batch_runs[at];
             if (run->first != next || run->count == 0 || run->count > n - next ||
                 run->batch >= plan->n_batches ||
                 (next > 0 && plan->batch_runs[at - 1].batch >= run->batch))
-                return FAIL(error, "tensor %s: its class is not shared out among batches",
-                            tensor_name(plan, number));
+                return FAIL(error, "tensor %s: its class is not shared out among batches", name);
             next += run->count;
         }
-        for (guint i = 0; i < n; i++) {
-            if (order[i] >= n || seen[order[i]])
-                return FAIL(error, "tensor %s: a member of its class moves twice or never",
-                            tensor_name(plan, number));
-            seen[order[i]] = TRUE;
-        }
+        if (!check_order(plan, number, seen))
+            return FAIL(error, "tensor %s: a member of its class moves twice or never", name);
         if (next != n)
-            return FAIL(error, "tensor %s: %u of %u members of its class are in no batch",
-                        tensor_name(plan, number), n - next, n);
+            return FAIL(error, "tensor %s: %u of %u members of its class are in no batch", name,
+                        n - next, n);
     }
     return TRUE;
 }
@@ -232,14 +244,13 @@ static void expect_bytes(const RefitPlan *plan, const guint64 *volumes, guint nu
     const RefitPair *pair = &plan->pairs[number];
     guint end = pair->first_transfer + pair->n_transfers;
     for (guint i = pair->first_transfer; i < end;) {
-        guint class_index = plan->transfers[i].class_index;
+        guint section = refit_plan_section_of(plan, &plan->transfers[i]);
         guint64 sum = 0;
         guint n = 0;
-        for (; i < end && plan->transfers[i].class_index == class_index; i++, n++)
-            sum += refit_class_bytes(&plan->problem->classes[class_index],
+        for (; i < end && refit_plan_section_of(plan, &plan->transfers[i]) == section; i++, n++)
+            sum += refit_class_bytes(&plan->problem->classes[plan->sections[section].class_index],
                                      volumes[plan->transfers[i].region]);
-        for (guint run = plan->run_offsets[class_index]; run < plan->run_offsets[class_index + 1];
-             run++) {
+        for (guint run = plan->run_offsets[section]; run < plan->run_offsets[section + 1]; run++) {
             bytes[plan->batch_runs[run].batch] += sum * plan->batch_runs[run].count;
             tensors[plan->batch_runs[run].batch] += n * plan->batch_runs[run].count;
         }
@@ -279,15 +290,15 @@ static gboolean check_message_bytes(const RefitPlan *plan, GError **error) {
             tensors[message->batch] = 0;
         }
         for (guint i = pair->first_transfer; i < pair->first_transfer + pair->n_transfers; i++) {
-            guint class_index = plan->transfers[i].class_index;
-            for (guint run = plan->run_offsets[class_index];
-                 run < plan->run_offsets[class_index + 1]; run++)
+            guint section = refit_plan_section_of(plan, &plan->transfers[i]);
+            for (guint run = plan->run_offsets[section]; run < plan->run_offsets[section + 1];
+                 run++)
                 if (bytes[plan->batch_runs[run].batch] != 0)
                     return FAIL(error,
                                 "tensor %s: no message moves what rank %u sends to rank %u in "
                                 "batch %u",
-                                tensor_name(plan, class_index), pair->src, pair->dst,
-                                plan->batch_runs[run].batch);
+                                tensor_name(plan, plan->transfers[i].class_index), pair->src,
+                                pair->dst, plan->batch_runs[run].batch);
         }
     }
     return TRUE;
@@ -336,7 +347,7 @@ static gboolean check_obligations(const RefitPlan *plan, GError **error) {
 
 gboolean refit_plan_check(const RefitPlan *plan, GError **error) {
     g_return_val_if_fail(plan != NULL, FALSE);
-    if (!check_counts(plan, error))
+    if (!check_counts(plan, error) || !refit_plan_check_sections(plan, error))
         return FALSE;
     for (guint i = 0; i < plan->n_transfers; i++)
         if (!check_transfer(plan, i, error))

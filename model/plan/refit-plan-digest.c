@@ -44,6 +44,44 @@ static void put_text(Stream *stream, const char *text) {
         put(stream, (guint8)text[i]);
 }
 
+static void put_region(Stream *stream, const RefitRegion *region) {
+    put(stream, region->n_dims);
+    for (guint dim = 0; dim < region->n_dims; dim++) {
+        put(stream, region->dims[dim]->n);
+        for (guint item = 0; item < region->dims[dim]->n; item++) {
+            put(stream, region->dims[dim]->items[item].lo);
+            put(stream, region->dims[dim]->items[item].hi);
+        }
+    }
+}
+
+/* Which members of a section are in which batch. */
+static void put_batches(Stream *stream, const RefitPlan *plan, guint section, guint n_members) {
+    const guint *order = plan->member_order + plan->member_offsets[section];
+    put(stream, plan->run_offsets[section + 1] - plan->run_offsets[section]);
+    for (guint run = plan->run_offsets[section]; run < plan->run_offsets[section + 1]; run++) {
+        put(stream, plan->batch_runs[run].batch);
+        put(stream, plan->batch_runs[run].count);
+    }
+    for (guint member = 0; member < n_members; member++)
+        put_difference(stream, member == 0 ? 0 : order[member - 1], order[member]);
+}
+
+/* No batches, which no section has, announce that there are several. */
+static void put_sections(Stream *stream, const RefitPlan *plan, guint class_index) {
+    guint first = plan->section_offsets[class_index];
+    guint n = plan->section_offsets[class_index + 1] - first;
+    if (n > 1) {
+        put(stream, 0);
+        put(stream, n);
+    }
+    for (guint s = first; s < first + n; s++) {
+        if (n > 1)
+            put_region(stream, &plan->sections[s].region);
+        put_batches(stream, plan, s, plan->problem->classes[class_index].n_members);
+    }
+}
+
 static void put_classes(Stream *stream, const RefitPlan *plan) {
     const RefitProblem *problem = plan->problem;
     put(stream, problem->n_classes);
@@ -58,30 +96,14 @@ static void put_classes(Stream *stream, const RefitPlan *plan) {
         for (guint member = 0; member < klass->n_members; member++)
             put_difference(stream, member == 0 ? 0 : klass->members[member - 1],
                            klass->members[member]);
-        put(stream, plan->run_offsets[i + 1] - plan->run_offsets[i]);
-        for (guint run = plan->run_offsets[i]; run < plan->run_offsets[i + 1]; run++) {
-            put(stream, plan->batch_runs[run].batch);
-            put(stream, plan->batch_runs[run].count);
-        }
-        const guint *order = plan->member_order + plan->member_offsets[i];
-        for (guint member = 0; member < klass->n_members; member++)
-            put_difference(stream, member == 0 ? 0 : order[member - 1], order[member]);
+        put_sections(stream, plan, i);
     }
 }
 
 static void put_regions(Stream *stream, const RefitPlan *plan) {
     put(stream, plan->n_regions);
-    for (guint i = 0; i < plan->n_regions; i++) {
-        const RefitRegion *region = &plan->regions[i];
-        put(stream, region->n_dims);
-        for (guint dim = 0; dim < region->n_dims; dim++) {
-            put(stream, region->dims[dim]->n);
-            for (guint item = 0; item < region->dims[dim]->n; item++) {
-                put(stream, region->dims[dim]->items[item].lo);
-                put(stream, region->dims[dim]->items[item].hi);
-            }
-        }
-    }
+    for (guint i = 0; i < plan->n_regions; i++)
+        put_region(stream, &plan->regions[i]);
 }
 
 static void put_transfers(Stream *stream, const RefitPlan *plan) {

@@ -52,40 +52,6 @@ static gboolean check_totals(const Finish *finish, GError **error) {
     return TRUE;
 }
 
-/* ---- members and batches ---- */
-
-static void place_members(Finish *finish) {
-    RefitPlan *plan = finish->plan;
-    RefitPlanBuilder *builder = finish->builder;
-    guint n_classes = finish->problem->n_classes;
-    guint *order = g_new(guint, MAX(builder->member_offsets[n_classes], 1));
-    guint *run_offsets = g_new(guint, (gsize)n_classes + 1);
-    GArray *runs = g_array_new(FALSE, FALSE, sizeof(RefitBatchRun));
-    g_autofree guint *scratch = g_new(guint, MAX(builder->member_offsets[n_classes], 1));
-    for (guint i = 0; i < n_classes; i++) {
-        const guint *batches = builder->member_batches + builder->member_offsets[i];
-        guint *members = order + builder->member_offsets[i];
-        guint n = finish->problem->classes[i].n_members;
-        for (guint member = 0; member < n; member++) {
-            g_assert(batches[member] != G_MAXUINT); /* every member is in a batch */
-            members[member] = member;
-        }
-        refit_counting_sort(batches, plan->n_batches, members, scratch, n);
-        run_offsets[i] = runs->len;
-        for (guint first = 0, end; first < n; first = end) {
-            for (end = first + 1; end < n && batches[members[end]] == batches[members[first]];)
-                end++;
-            RefitBatchRun run = {batches[members[first]], first, end - first};
-            g_array_append_val(runs, run);
-        }
-    }
-    run_offsets[n_classes] = runs->len;
-    plan->run_offsets = run_offsets;
-    plan->batch_runs = (RefitBatchRun *)(gpointer)g_array_free(runs, FALSE);
-    plan->member_order = order;
-    plan->member_offsets = g_steal_pointer(&builder->member_offsets);
-}
-
 /* ---- offsets ---- */
 
 #define SORT_BY(finish, n_keys, key_of)                                                            \
@@ -341,10 +307,10 @@ static void group_pairs(Finish *finish) {
 
 /* ---- messages ---- */
 
-/* Adds what a pair moves of one class to the messages of the batches that its members are in. */
-static void add_class(const RefitPlan *plan, guint class_index, const RefitMessage *share,
-                      RefitMessage *sums, GArray *touched) {
-    for (guint i = plan->run_offsets[class_index]; i < plan->run_offsets[class_index + 1]; i++) {
+/* Adds what a pair moves of a section to the messages of the batches that its members are in. */
+static void add_section(const RefitPlan *plan, guint section, const RefitMessage *share,
+                        RefitMessage *sums, GArray *touched) {
+    for (guint i = plan->run_offsets[section]; i < plan->run_offsets[section + 1]; i++) {
         const RefitBatchRun *run = &plan->batch_runs[i];
         RefitMessage *sum = &sums[run->batch];
         if (sum->bytes == 0)
@@ -367,10 +333,10 @@ static GArray *collect_messages(Finish *finish) {
         const RefitPair *pair = &plan->pairs[number];
         guint end = pair->first_transfer + pair->n_transfers;
         for (guint i = pair->first_transfer; i < end;) {
-            guint class_index = plan->transfers[i].class_index;
-            const RefitClass *klass = &finish->problem->classes[class_index];
+            guint section = refit_plan_section_of(plan, &plan->transfers[i]);
+            const RefitClass *klass = &finish->problem->classes[plan->transfers[i].class_index];
             RefitMessage share = {0};
-            for (; i < end && plan->transfers[i].class_index == class_index; i++) {
+            for (; i < end && refit_plan_section_of(plan, &plan->transfers[i]) == section; i++) {
                 guint64 volume =
                     g_array_index(finish->builder->volumes, guint64, plan->transfers[i].region);
                 share.tensors++;
@@ -378,7 +344,7 @@ static GArray *collect_messages(Finish *finish) {
                 share.runs_src += finish->runs_src[finish->order[i]];
                 share.runs_dst += finish->runs_dst[finish->order[i]];
             }
-            add_class(plan, class_index, &share, sums, touched);
+            add_section(plan, section, &share, sums, touched);
         }
         for (guint i = 0; i < touched->len; i++) {
             guint batch = g_array_index(touched, guint, i);
@@ -527,7 +493,7 @@ RefitPlan *refit_plan_builder_finish(RefitPlanBuilder *builder, GError **error) 
     };
     if (!check_totals(&finish, error))
         return NULL;
-    place_members(&finish);
+    refit_plan_place_members(plan, builder);
     count_runs(&finish);
     place_offsets(&finish);
     sort_transfers(&finish);

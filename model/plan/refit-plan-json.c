@@ -62,12 +62,43 @@ static void write_batches(RefitJson *json, const RefitPlan *plan) {
     refit_json_end_array(json);
 }
 
+/* Members in the order they move, and rows that share them out among batches. */
+static void write_members(RefitJson *json, const RefitPlan *plan, guint section) {
+    const RefitProblem *problem = plan->problem;
+    const RefitClass *klass = &problem->classes[plan->sections[section].class_index];
+    const guint *order = plan->member_order + plan->member_offsets[section];
+    refit_json_begin_row(json, "members");
+    for (guint member = 0; member < klass->n_members; member++)
+        refit_json_string(
+            json, NULL,
+            refit_model_tensor(problem->refit_case->model, klass->members[order[member]])->name);
+    refit_json_end_row(json);
+    refit_json_begin_array(json, "batches");
+    for (guint run = plan->run_offsets[section]; run < plan->run_offsets[section + 1]; run++)
+        WRITE_ROW(json, plan->batch_runs[run].batch, plan->batch_runs[run].count);
+    refit_json_end_array(json);
+}
+
+/* Those of a class that is split. */
+static void write_sections(RefitJson *json, const RefitPlan *plan, guint class_index) {
+    refit_json_begin_array(json, "sections");
+    for (guint s = plan->section_offsets[class_index]; s < plan->section_offsets[class_index + 1];
+         s++) {
+        g_autofree char *text = refit_region_to_string(&plan->sections[s].region);
+        refit_json_begin_object(json, NULL);
+        refit_json_string(json, "region", text);
+        refit_json_uint(json, "bytes", plan->sections[s].bytes);
+        write_members(json, plan, s);
+        refit_json_end_object(json);
+    }
+    refit_json_end_array(json);
+}
+
 static void write_classes(RefitJson *json, const RefitPlan *plan) {
     const RefitProblem *problem = plan->problem;
     refit_json_begin_array(json, "classes");
     for (guint i = 0; i < problem->n_classes; i++) {
         const RefitClass *klass = &problem->classes[i];
-        const guint *order = plan->member_order + plan->member_offsets[i];
         refit_json_begin_object(json, NULL);
         refit_json_begin_row(json, "shape");
         for (guint dim = 0; dim < klass->n_dims; dim++)
@@ -75,17 +106,10 @@ static void write_classes(RefitJson *json, const RefitPlan *plan) {
         refit_json_end_row(json);
         refit_json_string(json, "dtype", refit_dtype_name(klass->dtype));
         refit_json_uint(json, "bytes", klass->bytes);
-        refit_json_begin_row(json, "members");
-        for (guint member = 0; member < klass->n_members; member++)
-            refit_json_string(
-                json, NULL,
-                refit_model_tensor(problem->refit_case->model, klass->members[order[member]])
-                    ->name);
-        refit_json_end_row(json);
-        refit_json_begin_array(json, "batches");
-        for (guint run = plan->run_offsets[i]; run < plan->run_offsets[i + 1]; run++)
-            WRITE_ROW(json, plan->batch_runs[run].batch, plan->batch_runs[run].count);
-        refit_json_end_array(json);
+        if (plan->section_offsets[i + 1] - plan->section_offsets[i] == 1)
+            write_members(json, plan, plan->section_offsets[i]);
+        else
+            write_sections(json, plan, i);
         refit_json_end_object(json);
     }
     refit_json_end_array(json);

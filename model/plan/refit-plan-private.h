@@ -12,6 +12,13 @@ typedef struct {
     GPtrArray *rank_sets; /* GBytes */
 } RefitPlanStorage;
 
+/* How a class is put into batches. */
+typedef struct {
+    guint n_sections;
+    RefitRegion *regions; /* per section, owned; NULL: one, the whole tensor */
+    guint *batches;       /* per section and member; G_MAXUINT until assigned */
+} RefitPlanMembers;
+
 struct _RefitPlanBuilder {
     const RefitProblem *problem;
     const char *strategy;
@@ -26,11 +33,10 @@ struct _RefitPlanBuilder {
     GArray *volumes;            /* guint64 per region: elements */
     GArray *transfers;          /* RefitTransfer; `pair` holds the hop depth until the end */
     GArray *deps;
-    guint *member_offsets;  /* n_classes + 1 */
-    guint *member_batches;  /* per class and member; G_MAXUINT until assigned */
-    GArray *obligations;    /* RefitObligation */
-    GPtrArray *rank_sets;   /* GBytes, distinct */
-    GHashTable *rank_bytes; /* GBytes -> itself; borrowed from rank_sets */
+    RefitPlanMembers *members; /* per class */
+    GArray *obligations;       /* RefitObligation */
+    GPtrArray *rank_sets;      /* GBytes, distinct */
+    GHashTable *rank_bytes;    /* GBytes -> itself; borrowed from rank_sets */
 };
 
 /*
@@ -38,6 +44,17 @@ struct _RefitPlanBuilder {
  * n_keys. `scratch` has n entries. Costs nothing more than a scan when already in order.
  */
 void refit_counting_sort(const guint *keys, guint n_keys, guint *order, guint *scratch, guint n);
+
+/* ---- refit-plan-sections.c ---- */
+
+/* `problem` of the builder is set. */
+void refit_plan_members_init(RefitPlanBuilder *builder);
+void refit_plan_members_free(RefitPlanBuilder *builder);
+/* Fills the plan's sections, and which members of each are in which batch. */
+void refit_plan_place_members(RefitPlan *plan, const RefitPlanBuilder *builder);
+/* Sections follow each other from the first byte of their tensor to the last. The plan's other
+ * arrays need not be right. */
+gboolean refit_plan_check_sections(const RefitPlan *plan, GError **error) G_GNUC_WARN_UNUSED_RESULT;
 
 /* The link class of a transfer between two ranks. */
 RefitLink refit_plan_link(const RefitTopology *topology, guint src, guint dst);

@@ -26,6 +26,10 @@ void refit_plan_free(RefitPlan *plan) {
         g_free(plan->stages[i].name);
     for (guint i = 0; i < plan->n_regions; i++)
         refit_region_clear((RefitRegion *)&plan->regions[i]);
+    for (guint i = 0; i < plan->n_sections; i++)
+        refit_region_clear((RefitRegion *)&plan->sections[i].region);
+    g_free((gpointer)plan->sections);
+    g_free((gpointer)plan->section_offsets);
     g_free((gpointer)plan->stages);
     g_free((gpointer)plan->batches);
     g_free((gpointer)plan->regions);
@@ -47,27 +51,6 @@ void refit_plan_free(RefitPlan *plan) {
 guint64 refit_plan_transfer_bytes(const RefitPlan *plan, const RefitTransfer *transfer) {
     return refit_class_bytes(&plan->problem->classes[transfer->class_index],
                              refit_region_volume(&plan->regions[transfer->region]));
-}
-
-const RefitBatchRun *refit_plan_batch_run(const RefitPlan *plan, guint class_index, guint batch) {
-    guint low = plan->run_offsets[class_index], high = plan->run_offsets[class_index + 1];
-    while (low < high) {
-        guint middle = low + (high - low) / 2;
-        const RefitBatchRun *run = &plan->batch_runs[middle];
-        if (run->batch == batch)
-            return run;
-        if (run->batch < batch)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return NULL;
-}
-
-guint refit_plan_batch_members(const RefitPlan *plan, guint class_index, guint batch) {
-    const RefitBatchRun *run = refit_plan_batch_run(plan, class_index, batch);
-
-    return run != NULL ? run->count : 0;
 }
 
 /* ---- helpers of builder and proof ---- */

@@ -6,8 +6,11 @@
  *
  *   transfer  one region of each member of one class, from one rank to one rank, in one stage,
  *             after the transfers it depends on
- *   batch     a set of tensors that moves together; batches of one lane follow each other on every
- *             stream of a rank, lanes run side by side
+ *   section   a contiguous run of bytes of each member of one class, which is put into batches by
+ *             itself. A class has one, the whole tensor, unless the strategy splits it; a transfer
+ *             moves part of one
+ *   batch     a set of sections of tensors that moves together; batches of one lane follow each
+ *             other on every stream of a rank, lanes run side by side
  *   stage     a phase inside a batch (inject, exchange, broadcast ...)
  *   offset    place of a transfer inside its stage: the hop of a chain, or the round of an exchange
  *   pair      all transfers with the same stage, offset, source and destination
@@ -28,8 +31,8 @@
  * follow another in slices only when both move the same region.
  *
  * Landings. HOME: bytes land in the destination's parameters. RELAY: in staging memory, to be sent
- * on. ASSEMBLY: in a full tensor assembled on a source rank. BUCKET: in a broadcast bucket, from
- * which a destination rank installs its part.
+ * on. ASSEMBLY: in a section assembled on a source rank. BUCKET: in a broadcast bucket of whole
+ * sections, from which a destination rank installs its part.
  */
 
 #include "model/base/refit-json.h"
@@ -94,14 +97,21 @@ typedef struct {
     guint step;
     guint batch;
     guint pair;
-    guint tensors; /* tensors (class members) that it carries pieces of, counted per transfer */
+    guint tensors; /* pieces: sections of tensors (class members), counted per transfer */
     guint64 bytes;
     /* Contiguous runs on either side's parameters; one per transfer in staging memory, buckets and
      * assembled tensors. */
     guint64 runs_src, runs_dst;
 } RefitMessage;
 
-/* Members [first, first + count) of a class move in `batch`. */
+/* See above. Sections of a class are in the order of their bytes, without gaps. */
+typedef struct {
+    guint class_index;
+    RefitRegion region;
+    guint64 bytes; /* of one member */
+} RefitSection;
+
+/* Of members [first, first + count) of a class, one section moves in `batch`. */
 typedef struct {
     guint batch, first, count;
 } RefitBatchRun;
@@ -124,20 +134,22 @@ typedef struct {
     const RefitProblem *problem; /* borrowed; must outlive the plan */
     const char *strategy;        /* static name */
     guint n_stages, n_batches, n_lanes, n_steps;
-    guint n_regions, n_transfers, n_deps, n_pairs, n_obligations;
+    guint n_regions, n_sections, n_transfers, n_deps, n_pairs, n_obligations;
     guint64 n_messages;
     const RefitStage *stages;
     const RefitBatch *batches;
     const RefitRegion *regions;
+    const RefitSection *sections;   /* class after class: as many as classes when none is split */
+    const guint *section_offsets;   /* of class c: [section_offsets[c], section_offsets[c + 1]) */
     const RefitTransfer *transfers; /* sorted by stage, offset, src, dst, class, region */
     const guint *deps;
     const RefitPair *pairs;       /* sorted by stage, offset, src, dst */
     const RefitMessage *messages; /* sorted by step, src, dst */
     const guint
-        *run_offsets; /* runs of class c: batch_runs[run_offsets[c] .. run_offsets[c + 1]) */
-    const RefitBatchRun *batch_runs; /* per class ascending by batch; members permuted: see below */
-    const guint *member_order;   /* concatenated per class: position -> index into class->members */
-    const guint *member_offsets; /* n_classes + 1 */
+        *run_offsets; /* runs of section s: batch_runs[run_offsets[s] .. run_offsets[s + 1]) */
+    const RefitBatchRun *batch_runs; /* per section ascending by batch; members permuted: below */
+    const guint *member_order; /* concatenated per section: position -> index into class->members */
+    const guint *member_offsets; /* n_sections + 1 */
     const RefitObligation *obligations;
     const RefitRankAccount *accounts; /* per rank */
     guint64 link_bytes[REFIT_N_LINKS];
@@ -158,21 +170,24 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC(RefitPlan, refit_plan_free)
  *    that is not needed;
  *  - every obligation is met exactly once and nothing lands in ASSEMBLY or BUCKET without one;
  *  - every RELAY landing is sent on, whole, and lands once;
- * and, for the whole plan: slices, tracks and lanes are in range, members are partitioned
- * into batches, messages equal their transfers' bytes, at most one message per ordered pair and
- * step, at most REFIT_STEP_OPERATIONS messages per rank and step, stated link classes and accounts
- * equal the topology's and the sums. Independent of the builder: it works on regions by a sweep
- * over sorted intervals, not on cells. Error: REFIT_ERROR_COVERAGE naming tensor, ranks and region.
- * Cost: transfers x log.
+ * and, for the whole plan: slices, tracks and lanes are in range, sections follow each other from
+ * the first byte of their tensor to the last, transfers and what they depend on keep to one of
+ * them, members are partitioned into batches section by section, messages equal their transfers'
+ * bytes, at most one message per ordered pair and step, at most REFIT_STEP_OPERATIONS messages per
+ * rank and step, stated link classes and accounts equal the topology's and the sums. Independent of
+ * the builder: it works on regions by a sweep over sorted intervals, not on cells. Error:
+ * REFIT_ERROR_COVERAGE naming tensor, ranks and region. Cost: transfers x log.
  */
 #define REFIT_STEP_OPERATIONS 256
 gboolean refit_plan_check(const RefitPlan *plan, GError **error) G_GNUC_WARN_UNUSED_RESULT;
 
 /* Bytes that a transfer moves of one member. */
 guint64 refit_plan_transfer_bytes(const RefitPlan *plan, const RefitTransfer *transfer);
-/* The members of class `class_index` in `batch`, NULL when there are none; their number, or 0. */
-const RefitBatchRun *refit_plan_batch_run(const RefitPlan *plan, guint class_index, guint batch);
-guint refit_plan_batch_members(const RefitPlan *plan, guint class_index, guint batch);
+/* The section that a transfer moves part of. Cost: log of the sections of its class. */
+guint refit_plan_section_of(const RefitPlan *plan, const RefitTransfer *transfer);
+/* The members of a section in `batch`, NULL when there are none; their number, or 0. */
+const RefitBatchRun *refit_plan_batch_run(const RefitPlan *plan, guint section, guint batch);
+guint refit_plan_batch_members(const RefitPlan *plan, guint section, guint batch);
 
 /* Whole plan as JSON, schema refit.plan/1 (docs/formats.md). Caller frees. */
 char *refit_plan_to_json(const RefitPlan *plan, gsize *length_out);
@@ -206,7 +221,20 @@ void refit_plan_builder_set_track(RefitPlanBuilder *builder, guint stage, guint 
 /* New batch; batches run in the order they are added. Returns its number. */
 guint refit_plan_builder_add_batch(RefitPlanBuilder *builder, guint lane, guint buckets,
                                    gboolean barrier);
-/* Puts a member (index into class->members) into a batch. Every member must be put once. */
+/*
+ * Splits a class, which has no batches yet, into sections: `regions`, copied, in the order of their
+ * bytes. Each must be a contiguous run of the tensor's bytes, and together they are all of it.
+ */
+void refit_plan_builder_split(RefitPlanBuilder *builder, guint class_index,
+                              const RefitRegion *regions, guint n);
+/* The sections of a class: *n_out regions, owned by the builder; NULL and 1: the whole tensor. */
+const RefitRegion *refit_plan_builder_sections(const RefitPlanBuilder *builder, guint class_index,
+                                               guint *n_out);
+/* Puts a section (counted in its class) of a member (index into class->members) into a batch. Every
+ * section of every member must be put once. */
+void refit_plan_builder_assign_section(RefitPlanBuilder *builder, guint class_index, guint section,
+                                       guint member, guint batch);
+/* The same for classes that are not split. */
 void refit_plan_builder_assign(RefitPlanBuilder *builder, guint class_index, guint member,
                                guint batch);
 /* Index of an equal region, added if new. Copies. */

@@ -145,7 +145,8 @@ static gboolean take_wires(Build *build, const RefitScheduleStep *step, GError *
 /* ---- installs ---- */
 
 static void add_install_pieces(Build *build, const RefitBucketTensor *bucket, guint number) {
-    const RefitClass *klass = &build->schedule->plan->problem->classes[bucket->class_index];
+    const RefitPlan *plan = build->schedule->plan;
+    const RefitClass *klass = &plan->problem->classes[plan->sections[bucket->section].class_index];
     RefitCopier *copier = build->copier;
     guint n = 0;
     const RefitView *views =
@@ -154,20 +155,17 @@ static void add_install_pieces(Build *build, const RefitBucketTensor *bucket, gu
             : refit_rank_views_find(copier->views[REFIT_MEMORY_DESTINATION], bucket->tensor, &n);
 
     for (guint v = 0; v < n; v++) {
-        RefitProgramPiece piece = {
-            .transfer = G_MAXUINT,
-            .tensor = bucket->tensor,
-            .dtype = klass->dtype,
-            .slices = 1,
-            .number = number,
-            .bytes = refit_class_bytes(klass, refit_region_volume(&views[v].region)),
-            .first_copy = copier->copies->len,
-            .n_copies = 1};
+        RefitProgramPiece piece = {.transfer = G_MAXUINT,
+                                   .tensor = bucket->tensor,
+                                   .dtype = klass->dtype,
+                                   .slices = 1,
+                                   .number = number,
+                                   .first_copy = copier->copies->len,
+                                   .n_copies = 1};
 
-        if (piece.bytes == 0)
-            continue;
-        refit_copier_add_install(copier, bucket, &views[v]);
-        g_array_append_val(build->pieces, piece);
+        piece.bytes = refit_class_bytes(klass, refit_copier_add_install(copier, bucket, &views[v]));
+        if (piece.bytes > 0)
+            g_array_append_val(build->pieces, piece);
     }
 }
 

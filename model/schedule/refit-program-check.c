@@ -236,12 +236,12 @@ static gboolean check_copies(const RefitProgram *program, guint step, const Refi
 
 /* ---- messages ---- */
 
-/* A parameter takes all it has a place for. */
+/* A parameter takes all it has a place for of the section in the bucket. */
 static gboolean check_installed(const RefitProgram *program, guint step,
                                 const RefitExchange *exchange, const RefitProgramPiece *piece,
                                 GError **error) {
     const RefitCopy *copy = &program->copies[piece->first_copy];
-    const RefitView *view;
+    g_auto(RefitRegion) common = {0};
 
     if (piece->transfer != G_MAXUINT || piece->n_copies != 1 ||
         piece->first_copy >= program->n_copies || exchange->peer != program->rank)
@@ -250,11 +250,11 @@ static gboolean check_installed(const RefitProgram *program, guint step,
         return refit_program_fail(program, step, error, "copies from %s to %s in an install",
                                   refit_memory_name(copy->from.memory),
                                   refit_memory_name(copy->to.memory));
-    view = copy->to.view;
-    if (piece->bytes != refit_program_bytes(piece->dtype, refit_region_volume(&view->region)))
+    common = refit_region_intersect(&copy->to.view->region, &copy->from.view->region);
+    if (piece->bytes != refit_program_bytes(piece->dtype, refit_region_volume(&common)))
         return refit_program_fail(program, step, error, "installs a part of tensor %u",
                                   piece->tensor);
-    return check_copies(program, step, exchange, piece, &view->region, error);
+    return check_copies(program, step, exchange, piece, &common, error);
 }
 
 static gboolean check_piece(const RefitProgram *program, guint step, const RefitExchange *exchange,

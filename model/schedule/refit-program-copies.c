@@ -181,16 +181,16 @@ static void read_from(const RefitCopier *copier, const RefitRegion *limit, Refit
 }
 
 /* Memory, other than parameters, in which a transfer landed. */
-static RefitPlace landing_place(const RefitCopier *copier, guint transfer, guint tensor,
-                                guint batch) {
+static RefitPlace landing_place(const RefitCopier *copier, guint transfer,
+                                const RefitPieceSeed *seed) {
     const RefitPlan *plan = copier->index->plan;
     const RefitTransfer *landed = &plan->transfers[transfer];
 
     return (RefitPlace){REFIT_MEMORY_STAGING,
-                        refit_landings_find(copier->landings, plan, transfer, tensor, batch),
+                        refit_landings_find(copier->landings, plan, transfer, seed),
                         refit_schedule_lands_in_block((RefitLanding)landed->landing)
                             ? &copier->index->packed[landed->region]
-                            : &copier->index->whole[landed->class_index]};
+                            : &copier->index->whole[seed->section]};
 }
 
 static void read_arrival(const RefitCopier *copier, const RefitPieceSeed *seed, guint dep) {
@@ -198,7 +198,7 @@ static void read_arrival(const RefitCopier *copier, const RefitPieceSeed *seed, 
     const RefitRegion *region = &copier->index->plan->regions[landed->region];
 
     if (landed->landing != REFIT_LANDING_HOME) {
-        read_from(copier, region, landing_place(copier, dep, seed->tensor, seed->message->batch));
+        read_from(copier, region, landing_place(copier, dep, seed));
         return;
     }
     for (const RefitView *view = first_view(copier, REFIT_MEMORY_DESTINATION, seed->tensor);
@@ -312,7 +312,7 @@ static gboolean find_to(const RefitCopier *copier, const RefitPieceSeed *seed, G
     Part part = {.region = region};
 
     if (transfer->landing != REFIT_LANDING_HOME) {
-        part.place = landing_place(copier, seed->transfer, seed->tensor, seed->message->batch);
+        part.place = landing_place(copier, seed->transfer, seed);
         g_array_append_val(copier->to, part);
         return TRUE;
     }
@@ -394,13 +394,17 @@ gboolean refit_copier_add(RefitCopier *copier, const RefitPieceSeed *seed, gbool
     return TRUE;
 }
 
-void refit_copier_add_install(RefitCopier *copier, const RefitBucketTensor *bucket,
-                              const RefitView *view) {
-    RefitCopy copy = {&view->region,
+guint64 refit_copier_add_install(RefitCopier *copier, const RefitBucketTensor *bucket,
+                                 const RefitView *view) {
+    const RefitView *section = &copier->index->whole[bucket->section];
+    RefitCopy copy = {common_part(copier, &view->region, &section->region),
                       {REFIT_MEMORY_STAGING,
-                       refit_landings_find_bucket(copier->landings, bucket->tensor, bucket->batch),
-                       &copier->index->whole[bucket->class_index]},
+                       refit_landings_find_bucket(copier->landings, bucket->place, bucket->batch),
+                       section},
                       {REFIT_MEMORY_DESTINATION, 0, view}};
 
+    if (copy.region == NULL || refit_region_is_empty(copy.region))
+        return 0;
     g_array_append_val(copier->copies, copy);
+    return refit_region_volume(copy.region);
 }

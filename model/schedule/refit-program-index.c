@@ -1,5 +1,5 @@
 /*
- * What the programs of all ranks share: dense views of regions and tensors, and which pieces a
+ * What the programs of all ranks share: dense views of regions and sections, and which pieces a
  * message has, in which order. Cost: regions; per message its pieces.
  */
 
@@ -22,7 +22,6 @@ static void pack_view(RefitView *view, const RefitRegion *region) {
 
 static void pack_views(RefitProgramIndex *index) {
     const RefitPlan *plan = index->plan;
-    const RefitProblem *problem = plan->problem;
 
     index->packed = g_new(RefitView, MAX(plan->n_regions, 1));
     index->volumes = g_new(guint64, MAX(plan->n_regions, 1));
@@ -30,13 +29,9 @@ static void pack_views(RefitProgramIndex *index) {
         pack_view(&index->packed[r], &plan->regions[r]);
         index->volumes[r] = refit_region_volume(&plan->regions[r]);
     }
-    index->whole = g_new(RefitView, MAX(problem->n_classes, 1));
-    for (guint c = 0; c < problem->n_classes; c++) {
-        g_auto(RefitRegion) full =
-            refit_region_full(problem->classes[c].n_dims, problem->classes[c].shape);
-
-        pack_view(&index->whole[c], &full);
-    }
+    index->whole = g_new(RefitView, MAX(plan->n_sections, 1));
+    for (guint i = 0; i < plan->n_sections; i++)
+        pack_view(&index->whole[i], &plan->sections[i].region);
 }
 
 RefitProgramIndex *refit_program_index_new(const RefitPlan *plan) {
@@ -52,8 +47,8 @@ void refit_program_index_free(RefitProgramIndex *index) {
         return;
     for (guint r = 0; r < index->plan->n_regions; r++)
         refit_region_clear(&index->packed[r].region);
-    for (guint c = 0; c < index->plan->problem->n_classes; c++)
-        refit_region_clear(&index->whole[c].region);
+    for (guint i = 0; i < index->plan->n_sections; i++)
+        refit_region_clear(&index->whole[i].region);
     g_free(index->packed);
     g_free(index->whole);
     g_free(index->volumes);
@@ -67,16 +62,21 @@ static void list_transfer(const RefitProgramIndex *index, const RefitMessage *me
     const RefitPlan *plan = index->plan;
     guint c = plan->transfers[transfer].class_index;
     const RefitClass *klass = &plan->problem->classes[c];
-    const RefitBatchRun *run = refit_plan_batch_run(plan, c, message->batch);
-    const guint *order = plan->member_order + plan->member_offsets[c];
+    guint section = refit_plan_section_of(plan, &plan->transfers[transfer]);
+    const RefitBatchRun *run = refit_plan_batch_run(plan, section, message->batch);
+    const guint *order = plan->member_order + plan->member_offsets[section];
     RefitPieceSeed seed = {
         .transfer = transfer,
+        .section = section,
         .dtype = klass->dtype,
         .message = message,
         .bytes = refit_class_bytes(klass, index->volumes[plan->transfers[transfer].region])};
 
     for (guint i = 0; run != NULL && i < run->count; i++) {
-        seed.tensor = klass->members[order[run->first + i]];
+        guint member = order[run->first + i];
+
+        seed.tensor = klass->members[member];
+        seed.place = plan->member_offsets[section] + member;
         g_array_append_val(seeds, seed);
     }
 }

@@ -1,5 +1,5 @@
 /*
- * Where bytes lie that are neither at home nor on the way: relays, assembled tensors and buckets.
+ * Where bytes lie that are neither at home nor on the way: relays, assembled parts and buckets.
  *
  * Each batch packs its own one after the other into the slot that the schedule gives it, which is
  * large enough (refit-schedule-landings.c counts alike). Cost: the rank's messages, and the pieces
@@ -38,19 +38,19 @@ static gboolean take(guint64 *filled, guint64 bytes, guint64 align, guint64 *at_
            refit_checked_add(*at_out, bytes, "staging bytes", filled, error);
 }
 
-/* A tensor of which `piece` is part, unless it has a place already. */
-static gboolean place_tensor(RefitLandings *landings, const RefitPlan *plan,
-                             const RefitPieceSeed *piece, guint64 *filled, GError **error) {
-    const RefitTransfer *transfer = &plan->transfers[piece->transfer];
-    const RefitBucketTensor item = {piece->message->batch, transfer->class_index, piece->tensor};
+/* The section of which `piece` is part, unless it has a place already. */
+static gboolean place_section(RefitLandings *landings, const RefitPlan *plan,
+                              const RefitPieceSeed *piece, guint64 *filled, GError **error) {
+    const RefitBucketTensor item = {piece->message->batch, piece->section, piece->tensor,
+                                    piece->place};
 
     if (landings->bucketed == NULL)
-        landings->bucketed = new_places(refit_model_n_tensors(plan->problem->refit_case->model));
-    if (landings->bucketed[piece->tensor] != NOWHERE)
+        landings->bucketed = new_places(plan->member_offsets[plan->n_sections]);
+    if (landings->bucketed[piece->place] != NOWHERE)
         return TRUE;
     g_array_append_val(landings->buckets, item);
-    return take(filled, plan->problem->classes[transfer->class_index].bytes,
-                REFIT_SCHEDULE_TENSOR_ALIGN, &landings->bucketed[piece->tensor], error);
+    return take(filled, plan->sections[piece->section].bytes, REFIT_SCHEDULE_TENSOR_ALIGN,
+                &landings->bucketed[piece->place], error);
 }
 
 /* How full a batch's slot is: relays, assembled parts, buckets. */
@@ -69,7 +69,7 @@ static gboolean place_pieces(RefitLandings *landings, const RefitPlan *plan, con
         Block block = {piece->transfer, piece->tensor, 0};
 
         if (landing == REFIT_LANDING_BUCKET &&
-            !place_tensor(landings, plan, piece, &filled->of[landing], error))
+            !place_section(landings, plan, piece, &filled->of[landing], error))
             return FALSE;
         if (!refit_schedule_lands_in_block(landing))
             continue;
@@ -197,21 +197,21 @@ static guint64 slot_at(const RefitLandings *landings, guint batch, gboolean rela
            (relay ? 0 : landings->relay_bytes[batch]);
 }
 
-guint64 refit_landings_find_bucket(const RefitLandings *landings, guint tensor, guint batch) {
-    return slot_at(landings, batch, FALSE) + landings->bucketed[tensor];
+guint64 refit_landings_find_bucket(const RefitLandings *landings, guint place, guint batch) {
+    return slot_at(landings, batch, FALSE) + landings->bucketed[place];
 }
 
 guint64 refit_landings_find(const RefitLandings *landings, const RefitPlan *plan, guint transfer,
-                            guint tensor, guint batch) {
-    const Block wanted = {transfer, tensor, 0};
+                            const RefitPieceSeed *seed) {
+    const Block wanted = {transfer, seed->tensor, 0};
     RefitLanding landing = (RefitLanding)plan->transfers[transfer].landing;
     gboolean found;
     guint at = 0;
 
     if (landing == REFIT_LANDING_BUCKET)
-        return refit_landings_find_bucket(landings, tensor, batch);
+        return refit_landings_find_bucket(landings, seed->place, seed->message->batch);
     found = g_array_binary_search(landings->blocks, &wanted, compare_blocks, &at);
     g_assert(found); /* every block of the rank was placed */
-    return slot_at(landings, batch, landing == REFIT_LANDING_RELAY) +
+    return slot_at(landings, seed->message->batch, landing == REFIT_LANDING_RELAY) +
            g_array_index(landings->blocks, Block, at).at;
 }

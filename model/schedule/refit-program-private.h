@@ -11,7 +11,7 @@ G_BEGIN_DECLS
 struct _RefitProgramIndex {
     const RefitPlan *plan;
     RefitView *packed; /* per region of the plan: dense, row-major */
-    RefitView *whole;  /* per class: the same of the full tensor */
+    RefitView *whole;  /* per section: the same of all of it */
     guint64 *volumes;  /* per region: elements */
 };
 
@@ -20,7 +20,8 @@ guint64 refit_program_slices_bytes(const RefitProgramPiece *pieces, guint n, gui
 
 /* A member of a transfer in one batch. */
 typedef struct {
-    guint transfer, tensor;
+    guint transfer, section, tensor;
+    guint place; /* of section and member: below the plan's member_offsets[n_sections] */
     RefitDtype dtype;
     guint64 bytes;
     const RefitMessage *message;
@@ -35,18 +36,19 @@ void refit_program_list_pieces(const RefitSchedule *schedule, const guint *messa
 
 /* ---- staging memory that outlives a step ---- */
 
-/* A tensor that comes to a rank in a bucket. */
+/* A section of a tensor that comes to a rank in a bucket. */
 typedef struct {
-    guint batch, class_index, tensor;
+    guint batch, section, tensor;
+    guint place; /* as of a RefitPieceSeed */
 } RefitBucketTensor;
 
 /*
- * Where the relays, assembled tensors and buckets of one rank lie. Those of one batch are together
+ * Where the relays, assembled parts and buckets of one rank lie. Those of one batch are together
  * in one of its lane's slots, which the batches of the lane take in turn.
  */
 typedef struct {
     GArray *blocks;    /* by transfer and tensor */
-    guint64 *bucketed; /* per tensor in a bucket: place behind the relays; NULL: there are none */
+    guint64 *bucketed; /* per `place` of a seed: where it lies behind the relays; NULL: none do */
     guint64 *relay_bytes;  /* per batch */
     guint *batch_slots;    /* per batch: its slot in the schedule; G_MAXUINT: none */
     guint64 *slot_offsets; /* per slot: from the start of staging memory */
@@ -57,11 +59,12 @@ RefitLandings *refit_landings_new(const RefitSchedule *schedule, guint rank, GEr
     G_GNUC_WARN_UNUSED_RESULT;
 void refit_landings_free(RefitLandings *landings);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(RefitLandings, refit_landings_free)
-/* Where what `transfer`, of a landing other than HOME, brings of a tensor lies in staging memory:
- * the region, or the tensor of which it is part. */
+/* Where what `transfer`, of a landing other than HOME, brings of the seed's tensor in its batch
+ * lies in staging memory: the region, or the section of which it is part. The transfer is the
+ * seed's, or one that it depends on. */
 guint64 refit_landings_find(const RefitLandings *landings, const RefitPlan *plan, guint transfer,
-                            guint tensor, guint batch);
-guint64 refit_landings_find_bucket(const RefitLandings *landings, guint tensor, guint batch);
+                            const RefitPieceSeed *seed);
+guint64 refit_landings_find_bucket(const RefitLandings *landings, guint place, guint batch);
 
 /* ---- copies ---- */
 
@@ -87,9 +90,9 @@ void refit_copier_clear(RefitCopier *copier);
 /* Appends the copies of one piece: out of memory, into memory, or both. */
 gboolean refit_copier_add(RefitCopier *copier, const RefitPieceSeed *seed, gboolean reads,
                           gboolean writes, GError **error) G_GNUC_WARN_UNUSED_RESULT;
-/* What `view` takes out of a bucket. */
-void refit_copier_add_install(RefitCopier *copier, const RefitBucketTensor *bucket,
-                              const RefitView *view);
+/* What `view` takes out of a bucket: elements, 0 when it has none of the section. */
+guint64 refit_copier_add_install(RefitCopier *copier, const RefitBucketTensor *bucket,
+                                 const RefitView *view);
 
 /* Bytes of so many elements that are known to fit. */
 guint64 refit_program_bytes(RefitDtype dtype, guint64 elements);

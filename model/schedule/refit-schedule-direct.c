@@ -105,11 +105,11 @@ void refit_schedule_direct_free(RefitScheduleDirect *direct) {
 /* The tensor of a message with a single piece. */
 static guint tensor_of(const RefitPlan *plan, const RefitMessage *message,
                        const RefitTransfer *transfer) {
-    guint c = transfer->class_index;
-    const RefitBatchRun *run = refit_plan_batch_run(plan, c, message->batch);
+    guint section = refit_plan_section_of(plan, transfer);
+    const RefitBatchRun *run = refit_plan_batch_run(plan, section, message->batch);
 
-    return plan->problem->classes[c]
-        .members[plan->member_order[plan->member_offsets[c] + run->first]];
+    return plan->problem->classes[transfer->class_index]
+        .members[plan->member_order[plan->member_offsets[section] + run->first]];
 }
 
 /* Layers repeat, so the same is asked for many members of a class. */
@@ -144,11 +144,9 @@ static gboolean is_run_at_home(RefitScheduleDirect *direct, const RefitMessage *
     return *keeps == YES && is_run(direct, layout, tensor, transfer, source, rank);
 }
 
-static gboolean is_run_in_tensor(const RefitPlan *plan, const RefitTransfer *transfer) {
-    const RefitClass *klass = &plan->problem->classes[transfer->class_index];
-    g_auto(RefitRegion) full = refit_region_full(klass->n_dims, klass->shape);
-
-    return refit_local_runs(&plan->regions[transfer->region], &full) == 1;
+static gboolean is_run_in_section(const RefitPlan *plan, const RefitTransfer *transfer) {
+    return refit_local_runs(&plan->regions[transfer->region],
+                            &plan->sections[refit_plan_section_of(plan, transfer)].region) == 1;
 }
 
 /* Of a message with a single piece. */
@@ -169,7 +167,7 @@ static gboolean piece_comes_straight(RefitScheduleDirect *direct, const RefitMes
     case REFIT_LANDING_HOME:
         return is_run_at_home(direct, message, transfer, FALSE, transfer->src);
     default:
-        return is_run_in_tensor(plan, transfer);
+        return is_run_in_section(plan, transfer);
     }
 }
 
@@ -182,7 +180,7 @@ static gboolean piece_lands_straight(RefitScheduleDirect *direct, const RefitMes
     case REFIT_LANDING_HOME:
         return is_run_at_home(direct, message, transfer, FALSE, transfer->dst);
     default:
-        return is_run_in_tensor(direct->plan, transfer);
+        return is_run_in_section(direct->plan, transfer);
     }
 }
 
@@ -205,7 +203,7 @@ gboolean refit_schedule_is_direct(RefitScheduleDirect *direct, guint message, gu
                      : piece_lands_straight(direct, self, first);
     /* The one that has members in this batch. */
     for (guint t = 0; t < pair->n_transfers; t++)
-        if (refit_plan_batch_members(plan, first[t].class_index, self->batch) > 0)
+        if (refit_plan_batch_members(plan, refit_plan_section_of(plan, &first[t]), self->batch) > 0)
             return sends ? piece_comes_straight(direct, self, &first[t])
                          : piece_lands_straight(direct, self, &first[t]);
     g_return_val_if_reached(FALSE);

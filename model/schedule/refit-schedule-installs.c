@@ -1,16 +1,18 @@
 /*
  * What each rank copies out of buckets.
  *
- * A rank installs all that its layout has it hold of each tensor that reaches it in a bucket,
- * copies counted. Per class that is a number of bytes and places, the same for each member; the
- * members of a batch give the sum. Cost: ranks times bucketed classes, and their batches.
+ * A rank installs all that its layout has it hold of each section that reaches it in a bucket,
+ * copies counted. Per section that is a number of bytes and places, the same for each member; the
+ * members of a batch give the sum. A tensor in several sections counts as one in each batch that
+ * brings some of what the rank holds: it is loaded out of each of these buckets, with all that the
+ * host does for that. Cost: ranks times sections in buckets, and their batches.
  */
 
 #include "model/schedule/refit-schedule-private.h"
 
-/* What a rank installs of one class, per member. */
+/* What a rank installs of one section, per member. */
 typedef struct {
-    guint class_index;
+    guint section;
     RefitScheduleInstall amount;
 } Installed;
 
@@ -23,11 +25,11 @@ struct _RefitScheduleInstalls {
 
 typedef struct {
     GArray *all, *ranks; /* Installed and guint: whose it is */
-    guint8 *reached;     /* per rank: gets the class in buckets */
+    guint8 *reached;     /* per rank: gets the section in buckets */
 } Found;
 
-static void add(Found *found, guint class_index, guint rank, guint64 bytes) {
-    Installed item = {class_index, {bytes, 1}};
+static void add(Found *found, guint section, guint rank, guint64 bytes) {
+    Installed item = {section, {bytes, 1}};
 
     if (bytes == 0 || found->reached[rank] == 0)
         return;
@@ -35,10 +37,18 @@ static void add(Found *found, guint class_index, guint rank, guint64 bytes) {
     g_array_append_val(found->ranks, rank);
 }
 
+/* Bytes of a region of the tensor that are in the section. */
+static guint64 bytes_in(const RefitPlan *plan, guint s, const RefitRegion *region) {
+    const RefitSection *section = &plan->sections[s];
+
+    return refit_class_bytes(&plan->problem->classes[section->class_index],
+                             refit_region_common(region, &section->region));
+}
+
 /* Parts of a sharding may bring the same to a rank twice, which its holding does not show. */
-static void add_parts(Found *found, const RefitPlan *plan, guint c, const RefitLayout *layout,
+static void add_parts(Found *found, const RefitPlan *plan, guint s, const RefitLayout *layout,
                       const RefitSharding *sharding) {
-    const RefitClass *klass = &plan->problem->classes[c];
+    const RefitClass *klass = &plan->problem->classes[plan->sections[s].class_index];
 
     for (guint part = 0; part < refit_sharding_n_parts(sharding); part++)
         for (guint i = 0; i < refit_layout_n_ranks(layout); i++) {
@@ -48,7 +58,7 @@ static void add_parts(Found *found, const RefitPlan *plan, guint c, const RefitL
 
             if (refit_sharding_local(sharding, part, rank, klass->n_dims, klass->shape, &region,
                                      buffer, NULL))
-                add(found, c, rank, refit_class_bytes(klass, refit_region_volume(&region)));
+                add(found, s, rank, bytes_in(plan, s, &region));
         }
 }
 
@@ -66,17 +76,17 @@ static gboolean is_simple(const RefitPlan *plan, guint c) {
     return TRUE;
 }
 
-static void add_class(Found *found, const RefitPlan *plan, guint c) {
+static void add_section(Found *found, const RefitPlan *plan, guint s) {
     const RefitCase *refit_case = plan->problem->refit_case;
-    const RefitClass *klass = &plan->problem->classes[c];
+    const RefitClass *klass = &plan->problem->classes[plan->sections[s].class_index];
 
-    if (is_simple(plan, c)) {
+    if (is_simple(plan, plan->sections[s].class_index)) {
         for (guint p = 0; p < klass->destination->n_pieces; p++) {
             const RefitPiece *piece = &klass->destination->pieces[p];
-            guint64 bytes = refit_class_bytes(klass, refit_region_volume(&piece->region));
+            guint64 bytes = bytes_in(plan, s, &piece->region);
 
             for (guint r = 0; r < piece->n_ranks; r++)
-                add(found, c, piece->ranks[r], bytes);
+                add(found, s, piece->ranks[r], bytes);
         }
         return;
     }
@@ -85,7 +95,7 @@ static void add_class(Found *found, const RefitPlan *plan, guint c) {
             refit_layout_sharding(refit_case->destinations[d], klass->members[0]);
 
         if (sharding != NULL)
-            add_parts(found, plan, c, refit_case->destinations[d], sharding);
+            add_parts(found, plan, s, refit_case->destinations[d], sharding);
     }
 }
 
@@ -122,7 +132,9 @@ RefitScheduleInstalls *refit_schedule_installs_new(const RefitPlan *plan) {
             continue;
         for (guint i = 0; i < obligation->n_ranks; i++)
             reached[obligation->ranks[i]] = 1;
-        add_class(&found, plan, obligation->class_index);
+        for (guint s = plan->section_offsets[obligation->class_index];
+             s < plan->section_offsets[obligation->class_index + 1]; s++)
+            add_section(&found, plan, s);
         for (guint i = 0; i < obligation->n_ranks; i++)
             reached[obligation->ranks[i]] = 0;
     }
@@ -152,9 +164,9 @@ void refit_schedule_installs_sum(RefitScheduleInstalls *installs, guint rank) {
         installs->batches[b] = (RefitScheduleInstall){0};
     for (guint i = installs->offsets[rank]; i < installs->offsets[rank + 1]; i++) {
         const Installed *item = &g_array_index(installs->installed, Installed, i);
-        guint last = plan->run_offsets[item->class_index + 1];
+        guint last = plan->run_offsets[item->section + 1];
 
-        for (guint r = plan->run_offsets[item->class_index]; r < last; r++) {
+        for (guint r = plan->run_offsets[item->section]; r < last; r++) {
             const RefitBatchRun *run = &plan->batch_runs[r];
 
             installs->batches[run->batch].bytes += item->amount.bytes * run->count;

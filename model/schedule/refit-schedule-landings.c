@@ -1,16 +1,16 @@
 /*
  * How much memory landings take on each rank, and which slot each batch has.
  *
- * Relays of a message are one block. Assembled and bucketed tensors have a place as a whole, once,
- * however many transfers bring parts of them: which classes a rank receives so is collected from
- * the transfers, and sizes follow per class and batch. Cost: transfers that do not land at home,
- * times batches; and ranks times classes where tensors are assembled.
+ * Relays of a message are one block, and so are assembled parts. Sections of tensors in buckets
+ * have a place as a whole, once, however many transfers bring parts of them: which sections a rank
+ * receives so is collected from the transfers, and sizes follow per section and batch. Cost:
+ * transfers that do not land at home, times batches; and ranks times sections in buckets.
  */
 
 #include "model/base/refit-checked.h"
 #include "model/schedule/refit-schedule-private.h"
 
-#define ENTERED (1u << REFIT_N_LANDINGS) /* its classes in buckets are known to its receiver */
+#define ENTERED (1u << REFIT_N_LANDINGS) /* its sections in buckets are known to its receiver */
 
 typedef struct {
     RefitScheduleBuild *build;
@@ -18,8 +18,8 @@ typedef struct {
     /* Per batch, of the rank in work: relays, assembled parts, buckets. */
     guint64 *relays, *assembled, *buckets;
     guint8 *kinds;    /* landings_of of the build, with ENTERED */
-    guint8 *received; /* per class: it comes in buckets */
-    GArray *classes;  /* guint: those received by the rank in work */
+    guint8 *received; /* per section: it comes in buckets */
+    GArray *sections; /* guint: those received by the rank in work */
 } Landings;
 
 static gboolean fill(guint64 *filled, guint64 bytes, guint64 align, GError **error) {
@@ -31,18 +31,18 @@ gboolean refit_schedule_lands_in_block(RefitLanding landing) {
     return landing == REFIT_LANDING_RELAY || landing == REFIT_LANDING_ASSEMBLY;
 }
 
-/* Classes of which a pair brings parts in buckets; the same in every batch. */
+/* Sections of which a pair brings parts in buckets; the same in every batch. */
 static void enter_buckets(Landings *self, const RefitPair *pair) {
     const RefitPlan *plan = self->build->plan;
 
     for (guint t = pair->first_transfer; t < pair->first_transfer + pair->n_transfers; t++) {
-        guint c = plan->transfers[t].class_index;
+        guint section = refit_plan_section_of(plan, &plan->transfers[t]);
 
         if (plan->transfers[t].landing != REFIT_LANDING_BUCKET)
             continue;
-        if (self->received[c] == 0)
-            g_array_append_val(self->classes, c);
-        self->received[c] = 1;
+        if (self->received[section] == 0)
+            g_array_append_val(self->sections, section);
+        self->received[section] = 1;
     }
 }
 
@@ -62,7 +62,8 @@ static guint64 landing_bytes(const Landings *self, const RefitMessage *message,
 
         if (transfer->landing == landing)
             bytes += refit_plan_transfer_bytes(plan, transfer) *
-                     refit_plan_batch_members(plan, transfer->class_index, message->batch);
+                     refit_plan_batch_members(plan, refit_plan_section_of(plan, transfer),
+                                              message->batch);
     }
     return bytes;
 }
@@ -80,19 +81,19 @@ static gboolean enter_message(Landings *self, const RefitMessage *message, GErro
                 landing_bytes(self, message, REFIT_LANDING_ASSEMBLY), REFIT_SCHEDULE_ALIGN, error);
 }
 
-/* Whole tensors of the classes that come in buckets. */
-static gboolean add_tensors(Landings *self, GError **error) {
+/* Sections that come in buckets, as a whole. */
+static gboolean add_sections(Landings *self, GError **error) {
     const RefitPlan *plan = self->build->plan;
 
-    for (guint i = 0; i < self->classes->len; i++) {
-        guint c = g_array_index(self->classes, guint, i);
+    for (guint i = 0; i < self->sections->len; i++) {
+        guint section = g_array_index(self->sections, guint, i);
         guint64 bytes, all;
 
-        self->received[c] = 0;
-        if (!refit_checked_round_up(plan->problem->classes[c].bytes, REFIT_SCHEDULE_TENSOR_ALIGN,
+        self->received[section] = 0;
+        if (!refit_checked_round_up(plan->sections[section].bytes, REFIT_SCHEDULE_TENSOR_ALIGN,
                                     "staging bytes", &bytes, error))
             return FALSE;
-        for (guint r = plan->run_offsets[c]; r < plan->run_offsets[c + 1]; r++) {
+        for (guint r = plan->run_offsets[section]; r < plan->run_offsets[section + 1]; r++) {
             const RefitBatchRun *run = &plan->batch_runs[r];
 
             if (!refit_checked_mul(bytes, run->count, "staging bytes", &all, error) ||
@@ -100,7 +101,7 @@ static gboolean add_tensors(Landings *self, GError **error) {
                 return FALSE;
         }
     }
-    g_array_set_size(self->classes, 0);
+    g_array_set_size(self->sections, 0);
     return TRUE;
 }
 
@@ -177,7 +178,7 @@ static gboolean place_rank(Landings *self, guint rank, GError **error) {
         if (!enter_message(self, message, error))
             return FALSE;
     }
-    return !any || (add_tensors(self, error) && list_landings(self, error));
+    return !any || (add_sections(self, error) && list_landings(self, error));
 }
 
 gboolean refit_schedule_list_landings(RefitScheduleBuild *build, GError **error) {
@@ -186,8 +187,8 @@ gboolean refit_schedule_list_landings(RefitScheduleBuild *build, GError **error)
     g_autofree guint64 *relays = g_new0(guint64, MAX(plan->n_batches, 1));
     g_autofree guint64 *assembled = g_new0(guint64, MAX(plan->n_batches, 1));
     g_autofree guint64 *buckets = g_new0(guint64, MAX(plan->n_batches, 1));
-    g_autofree guint8 *received = g_new0(guint8, MAX(plan->problem->n_classes, 1));
-    g_autoptr(GArray) classes = g_array_new(FALSE, FALSE, sizeof(guint));
+    g_autofree guint8 *received = g_new0(guint8, MAX(plan->n_sections, 1));
+    g_autoptr(GArray) sections = g_array_new(FALSE, FALSE, sizeof(guint));
     Landings self = {.build = build,
                      .n_batches = plan->n_batches,
                      .relays = relays,
@@ -195,7 +196,7 @@ gboolean refit_schedule_list_landings(RefitScheduleBuild *build, GError **error)
                      .buckets = buckets,
                      .kinds = build->landings_of,
                      .received = received,
-                     .classes = classes};
+                     .sections = sections};
     gboolean any = FALSE;
 
     for (guint p = 0; p < plan->n_pairs; p++)

@@ -51,7 +51,7 @@ guint64 refit_schedule_message_bytes(const RefitSchedule *schedule, guint messag
 
         bytes += (refit_schedule_cut(of_piece, slices, slice + 1) -
                   refit_schedule_cut(of_piece, slices, slice)) *
-                 refit_plan_batch_members(plan, transfer->class_index, self->batch);
+                 refit_plan_batch_members(plan, refit_plan_section_of(plan, transfer), self->batch);
     }
     return bytes;
 }

@@ -1,7 +1,8 @@
 /*
  * Strategy `gather-broadcast`: the conventional path. Every source rank assembles every tensor in
  * full, then buckets of full tensors are broadcast to all ranks of both sides, and each destination
- * rank installs its part. Per bucket:
+ * rank installs its part. Tensors larger than a bucket go through all of this section by section
+ * (refit-strategy-buckets.c). Per bucket:
  *
  *   step                 route                                             each rank receives
  *   pipeline broadcast   from the owning stage in a chain over the         (PP-1)/PP x
@@ -27,13 +28,8 @@
 
 #include "model/strategy/refit-strategy-private.h"
 
-/* Largest groups that move rings and chains rank by rank. */
+/* Largest group that moves a ring rank by rank. */
 #define MAX_RING 8
-#define MAX_CHAIN 16
-
-/* What a source rank has of a cell: nothing, from the start, or by the transfer of that handle. */
-#define NOT_HELD G_MAXUINT
-#define HELD (G_MAXUINT - 1)
 
 typedef struct {
     RefitPlanBuilder *builder;
@@ -54,21 +50,6 @@ typedef struct {
     guint64 total;          /* bytes of the selection */
     guint64 slice_bytes;
 } Gather;
-
-/*
- * Ring over `ranks`, domain after domain, each domain's ranks rotated so that the ring leaves it at
- * its `channel`-th rank.
- */
-static void ring_order(const RefitTopology *topology, const guint *ranks, guint n_ranks,
-                       guint channel, guint *order_out) {
-    for (guint first = 0; first < n_ranks;) {
-        guint n = refit_domain_run(topology, ranks, n_ranks, first);
-
-        for (guint i = 0; i < n; i++)
-            order_out[first + i] = ranks[first + (channel + 1 + i) % n];
-        first += n;
-    }
-}
 
 /* ---- source side: who has what, and its groups ---- */
 
@@ -123,10 +104,11 @@ static void add_hop(const Gather *self, guint class_index, guint region, guint s
 
     state[to] = refit_plan_builder_add(self->builder, class_index, region, self->ranks[from],
                                        self->ranks[to], stage, REFIT_LANDING_ASSEMBLY, &dep,
-                                       dep == HELD ? 0 : 1);
+                                       dep == REFIT_HELD ? 0 : 1);
 }
 
-/* `state`: per position NOT_HELD, HELD or the handle of the transfer that brought the cell. */
+/* `state`: per position REFIT_NOT_HELD, REFIT_HELD or the handle of the transfer that brought the
+ * cell. */
 static void broadcast_over_stages(const Gather *self, guint class_index, guint region,
                                   const RefitCell *cell, guint *state) {
     guint home = self->stage_of[position_of(self, cell->holders[0])];
@@ -134,7 +116,7 @@ static void broadcast_over_stages(const Gather *self, guint class_index, guint r
     for (guint slot = 0; slot < stage_size(self, home); slot++) {
         guint from = self->stage_positions[self->stage_first[home] + slot];
 
-        if (state[from] != HELD)
+        if (state[from] != REFIT_HELD)
             continue;
         for (guint hop = 1; hop < self->n_stages; hop++) {
             guint stage = (home + hop) % self->n_stages;
@@ -143,7 +125,7 @@ static void broadcast_over_stages(const Gather *self, guint class_index, guint r
             if (slot >= stage_size(self, stage))
                 continue;
             to = self->stage_positions[self->stage_first[stage] + slot];
-            if (state[to] != NOT_HELD)
+            if (state[to] != REFIT_NOT_HELD)
                 continue;
             add_hop(self, class_index, region, self->pipeline_stage, state, from, to);
             from = to;
@@ -157,7 +139,7 @@ static void broadcast_over_stages(const Gather *self, guint class_index, guint r
         gboolean reached = FALSE;
 
         for (guint i = 0; i < size && !reached; i++)
-            reached = state[positions[i]] != NOT_HELD;
+            reached = state[positions[i]] != REFIT_NOT_HELD;
         if (size > 0 && !reached)
             add_hop(self, class_index, region, self->pipeline_stage, state, holder, positions[0]);
     }
@@ -170,57 +152,25 @@ static void ring_in_block(const Gather *self, guint class_index, guint region, g
 
     for (guint i = 0; i < n; i++)
         ranks[i] = self->ranks[block[i]];
-    ring_order(self->topology, ranks, n, channel, order);
+    refit_ring_order(self->topology, ranks, n, channel, order);
     while (start < n && order[start] != self->ranks[from])
         start++;
     for (guint i = 0; i < n; i++) {
         guint to = position_of(self, order[(start + i) % n]);
 
-        if (state[to] != NOT_HELD)
+        if (state[to] != REFIT_NOT_HELD)
             continue;
         add_hop(self, class_index, region, self->gather_stage, state, from, to);
         from = to;
     }
 }
 
-/* A cell, or a whole tensor, on its way from rank to rank of a group. */
-typedef struct {
-    const Gather *self;
-    guint class_index, region, stage;
-    RefitLanding landing;
-    guint first_level;
-    const guint *group; /* what members of the spread are: indices into `state` */
-    const guint *ranks; /* per index into `state` */
-    guint *state;       /* NOT_HELD, HELD or the handle of the transfer that brought it */
-    const GArray *deps; /* handles that completed the root's copy, or NULL */
-} Travel;
-
-static void pass_on(guint level, guint from, guint to, gpointer data) {
-    const Travel *travel = data;
-    guint source = travel->group[from], target = travel->group[to];
-    guint *state = travel->state;
-    const guint *deps = &state[source];
-    guint n_deps = 1;
-
-    if (state[target] != NOT_HELD)
-        return;
-    if (state[source] == HELD) {
-        deps = travel->deps != NULL ? (const guint *)(gpointer)travel->deps->data : NULL;
-        n_deps = travel->deps != NULL ? travel->deps->len : 0;
-    }
-    refit_plan_builder_set_least_depth(travel->self->builder, travel->first_level + level);
-    state[target] = refit_plan_builder_add(
-        travel->self->builder, travel->class_index, travel->region, travel->ranks[source],
-        travel->ranks[target], travel->stage, travel->landing, deps, n_deps);
-    refit_plan_builder_set_least_depth(travel->self->builder, 0);
-}
-
 /*
  * From `from` to the `n` positions of a block, which are in rank order: over the domains, to one
  * position in each, then inside each domain.
  */
-static void spread_in_block(Travel *travel, const guint *block, guint n, guint from) {
-    const Gather *self = travel->self;
+static void spread_in_block(const Gather *self, RefitTravel *travel, const guint *block, guint n,
+                            guint from) {
     g_autofree guint *ranks = g_new(guint, n);
     g_autofree guint *firsts = g_new(guint, (gsize)n + 1);
     g_autofree guint *heads = g_new(guint, (gsize)n + 1);
@@ -248,12 +198,12 @@ static void spread_in_block(Travel *travel, const guint *block, guint n, guint f
         home = n_domains;
     }
     travel->group = heads;
-    travel->first_level = refit_spread(MAX(n_domains, home + 1), home, pass_on, travel);
+    travel->first_level = refit_spread(MAX(n_domains, home + 1), home, refit_travel_pass, travel);
     for (guint d = 0; d < n_domains; d++) {
         guint n_inside = MAX(firsts[d + 1] - firsts[d], 1);
 
         travel->group = block + firsts[d];
-        refit_spread(n_inside, place % n_inside, pass_on, travel);
+        refit_spread(n_inside, place % n_inside, refit_travel_pass, travel);
     }
 }
 
@@ -269,16 +219,16 @@ static void gather_in_stage(const Gather *self, guint class_index, guint region,
     g_autofree guint *having = g_new(guint, size);
     g_autofree guint *block = g_new(guint, size);
     guint n_having = 0;
-    Travel travel = {.self = self,
-                     .class_index = class_index,
-                     .region = region,
-                     .stage = self->gather_stage,
-                     .landing = REFIT_LANDING_ASSEMBLY,
-                     .ranks = self->ranks,
-                     .state = state};
+    RefitTravel travel = {.builder = self->builder,
+                          .class_index = class_index,
+                          .region = region,
+                          .stage = self->gather_stage,
+                          .landing = REFIT_LANDING_ASSEMBLY,
+                          .ranks = self->ranks,
+                          .state = state};
 
     for (guint i = 0; i < size; i++)
-        if (state[positions[i]] != NOT_HELD)
+        if (state[positions[i]] != REFIT_NOT_HELD)
             having[n_having++] = positions[i];
     for (guint h = 0; h < n_having; h++) {
         guint first = (guint)((guint64)h * size / n_having);
@@ -295,125 +245,15 @@ static void gather_in_stage(const Gather *self, guint class_index, guint region,
         if (n <= MAX_RING)
             ring_in_block(self, class_index, region, channel, block, n, having[h], state);
         else
-            spread_in_block(&travel, block, n, having[h]);
+            spread_in_block(self, &travel, block, n, having[h]);
     }
 }
 
-/* ---- all ranks: the broadcast ---- */
+/* ---- the whole ---- */
 
-static gboolean same_domain(const Gather *self, guint a, guint b) {
-    return refit_topology_domain_of(self->topology, a) ==
-           refit_topology_domain_of(self->topology, b);
-}
-
-static void pass_between(Travel *travel, guint level, guint from, guint to) {
-    const guint pair[2] = {from, to};
-
-    travel->group = pair;
-    travel->first_level = level;
-    pass_on(0, 0, 1, travel);
-}
-
-/*
- * A chain over the domains and a spread in each. The root gives each channel to one neighbour only,
- * which serves the rest of its domain: its own NVLink port would else be the narrowest place of
- * all.
- */
-static void spread_to_all(Travel *travel, guint channel, guint root) {
-    const Gather *self = travel->self;
-    const guint *ranks = travel->ranks;
-    guint n = self->everyone->len, first = root, size, before;
-    g_autofree guint *group = g_new(guint, n);
-
-    while (first > 0 && same_domain(self, ranks[first - 1], ranks[root]))
-        first--;
-    size = refit_domain_run(self->topology, ranks, n, first);
-    before = first + channel % size;
-    if (size > 1) {
-        guint neighbour = before != root ? before : first + (root - first + 1) % size, others = 0;
-
-        pass_between(travel, 0, root, neighbour);
-        for (guint i = first; i < first + size; i++)
-            if (i != root)
-                group[others++] = i;
-        travel->group = group;
-        travel->first_level = 1;
-        refit_spread(others, neighbour - first - (neighbour > root ? 1 : 0), pass_on, travel);
-    }
-    for (guint hop = 1, done = size; done < n; hop++, done += size) {
-        first = (first + size) % n;
-        size = refit_domain_run(self->topology, ranks, n, first);
-        pass_between(travel, hop, before, first + channel % size);
-        before = first + channel % size;
-        for (guint i = 0; i < size; i++)
-            group[i] = first + i;
-        travel->group = group;
-        travel->first_level = hop + 1;
-        refit_spread(size, channel % size, pass_on, travel);
-    }
-}
-
-/* Hops of the broadcast: in a chain through all ranks, or over all domains. */
-static guint count_hops(const Gather *self) {
-    const guint *ranks = (const guint *)(gpointer)self->everyone->data;
-    guint n = self->everyone->len, hops = 0;
-
-    for (guint first = 0; first < n && n > MAX_CHAIN; hops++)
-        first += refit_domain_run(self->topology, ranks, n, first);
-    return n > MAX_CHAIN ? hops : n;
-}
-
-/* One chain through all ranks, domain by domain. */
-static void chain_to_all(Travel *travel, guint channel, guint root) {
-    const Gather *self = travel->self;
-    guint n = self->everyone->len, start = 0, from = root;
-    g_autofree guint *order = g_new(guint, n);
-    g_autofree guint *place_of = g_new(guint, self->problem->n_ranks);
-
-    for (guint i = 0; i < n; i++)
-        place_of[travel->ranks[i]] = i;
-    ring_order(self->topology, travel->ranks, n, channel, order);
-    while (order[start] != travel->ranks[root])
-        start++;
-    for (guint i = 1; i < n; i++) {
-        guint to = place_of[order[(start + i) % n]];
-
-        pass_between(travel, 0, from, to);
-        from = to;
-    }
-}
-
-/*
- * The broadcast of a part of the tensor. `root_deps`: transfers that completed the tensor on the
- * root.
- */
-static void broadcast_to_all(const Gather *self, guint class_index, const RefitRegion *part,
-                             guint channel, const GArray *root_deps) {
-    const guint *ranks = (const guint *)(gpointer)self->everyone->data;
-    guint n = self->everyone->len, root = 0;
-    g_autofree guint *state = g_new(guint, n);
-    Travel travel = {.self = self,
-                     .class_index = class_index,
-                     .region = refit_plan_builder_region(self->builder, part),
-                     .stage = self->broadcast_stage,
-                     .landing = REFIT_LANDING_BUCKET,
-                     .ranks = ranks,
-                     .state = state,
-                     .deps = root_deps};
-
-    for (guint i = 0; i < n; i++)
-        state[i] = NOT_HELD;
-    while (ranks[root] != self->ranks[0])
-        root++;
-    state[root] = HELD;
-    if (n <= MAX_CHAIN)
-        chain_to_all(&travel, channel, root);
-    else
-        spread_to_all(&travel, channel, root);
-}
-
-/* The root's own need, when it is a destination too: a copy out of the assembled tensor. */
-static void install_on_root(const Gather *self, guint class_index, const GArray *root_deps) {
+/* The root's own need, when it is a destination too: a copy out of the assembled section. */
+static void install_on_root(const Gather *self, guint class_index, const RefitRegion *section,
+                            const GArray *root_deps) {
     const RefitCells *cells = self->problem->classes[class_index].cells;
     guint root = self->ranks[0];
 
@@ -421,10 +261,13 @@ static void install_on_root(const Gather *self, guint class_index, const GArray 
     for (guint i = 0; i < cells->n_cells; i++) {
         const RefitCell *cell = &cells->cells[i];
 
-        if (refit_ranks_contain(cell->needers, cell->n_needers, root))
+        if (!refit_ranks_contain(cell->needers, cell->n_needers, root))
+            continue;
+        g_auto(RefitRegion) common = refit_region_intersect(&cell->region, section);
+        if (!refit_region_is_empty(&common))
             refit_plan_builder_add(self->builder, class_index,
-                                   refit_plan_builder_region(self->builder, &cell->region), root,
-                                   root, self->broadcast_stage, REFIT_LANDING_HOME,
+                                   refit_plan_builder_region(self->builder, &common), root, root,
+                                   self->broadcast_stage, REFIT_LANDING_HOME,
                                    (const guint *)(gpointer)root_deps->data, root_deps->len);
     }
 }
@@ -455,57 +298,80 @@ static double held_share(const Gather *self) {
     return MIN(sum / MAX((double)self->total, 1), 1);
 }
 
-static guint deal_channel(Gather *self, const RefitClass *klass, guint n_parts) {
+/* `bytes`: of one member. */
+static guint deal_channel(Gather *self, const RefitClass *klass, guint64 bytes) {
     guint64 *dealt = self->channel_bytes + (gsize)klass->stage * self->n_channels;
     guint least = 0;
 
     for (guint j = 1; j < self->n_channels; j++)
         if (dealt[j] < dealt[least])
             least = j;
-    dealt[least] += klass->bytes / n_parts * klass->n_members;
+    dealt[least] += bytes * klass->n_members;
     return least;
 }
 
-/* A class that outweighs a channel's share of the model is cut, so that all channels carry it. */
-static guint count_parts(const Gather *self, const RefitClass *klass) {
+/* A class that outweighs a channel's share of the model is cut, so that all channels carry it.
+ * `bytes`: of a section. */
+static guint count_parts(const Gather *self, const RefitClass *klass, guint64 bytes) {
     gboolean heavy = klass->bytes * klass->n_members > self->total / self->n_channels;
 
-    return heavy && klass->bytes / self->n_channels >= self->slice_bytes &&
+    return heavy && bytes / self->n_channels >= self->slice_bytes &&
                    refit_dtype_bits(klass->dtype) % 8 == 0
                ? self->n_channels
                : 1;
 }
 
-static void add_class(Gather *self, guint class_index, const RefitCells *parts, guint *state) {
+/* Assembles what of a cell is in the section; appends to `root_deps` what brings it to the root. */
+static void gather_cell(const Gather *self, guint class_index, const RefitRegion *section,
+                        const RefitCell *cell, guint *state, GArray *root_deps) {
+    g_auto(RefitRegion) common = refit_region_intersect(&cell->region, section);
+    guint region;
+
+    if (refit_region_is_empty(&common))
+        return;
+    region = refit_plan_builder_region(self->builder, &common);
+    for (guint p = 0; p < self->n_positions; p++)
+        state[p] = REFIT_NOT_HELD;
+    for (guint h = 0; h < cell->n_holders; h++)
+        state[position_of(self, cell->holders[h])] = REFIT_HELD;
+    broadcast_over_stages(self, class_index, region, cell, state);
+    /* Shards ride different channels, by the place of their holder. */
+    for (guint stage = 0; stage < self->n_stages; stage++)
+        gather_in_stage(self, class_index, region, stage,
+                        position_of(self, cell->holders[0]) % self->n_channels, state);
+    if (state[0] != REFIT_HELD)
+        g_array_append_val(root_deps, state[0]);
+}
+
+static void add_section(Gather *self, guint class_index, const RefitRegion *section,
+                        const RefitCells *cells, guint *state) {
     const RefitClass *klass = &self->problem->classes[class_index];
-    guint n_parts = count_parts(self, klass);
-    g_auto(RefitRegion) full = refit_region_full(klass->n_dims, klass->shape);
+    const RefitBroadcast broadcast = {self->builder, self->topology, self->broadcast_stage,
+                                      self->everyone, self->ranks[0]};
+    guint64 bytes = refit_class_bytes(klass, refit_region_volume(section));
+    guint n_parts = count_parts(self, klass, bytes);
     g_autoptr(GArray) root_deps = g_array_new(FALSE, FALSE, sizeof(guint));
 
-    for (guint i = 0; i < parts->n_cells; i++) {
-        const RefitCell *cell = &parts->cells[i];
-        guint region = refit_plan_builder_region(self->builder, &cell->region);
-
-        for (guint p = 0; p < self->n_positions; p++)
-            state[p] = NOT_HELD;
-        for (guint h = 0; h < cell->n_holders; h++)
-            state[position_of(self, cell->holders[h])] = HELD;
-        broadcast_over_stages(self, class_index, region, cell, state);
-        /* Shards ride different channels, by the place of their holder. */
-        for (guint stage = 0; stage < self->n_stages; stage++)
-            gather_in_stage(self, class_index, region, stage,
-                            position_of(self, cell->holders[0]) % self->n_channels, state);
-        if (state[0] != HELD)
-            g_array_append_val(root_deps, state[0]);
-    }
+    for (guint i = 0; i < cells->n_cells; i++)
+        gather_cell(self, class_index, section, &cells->cells[i], state, root_deps);
     for (guint i = 0; i < n_parts; i++) {
-        g_auto(RefitRegion) part = refit_region_stripe(&full, n_parts, i);
+        g_auto(RefitRegion) part = refit_region_stripe(section, n_parts, i);
 
         if (!refit_region_is_empty(&part) || n_parts == 1)
-            broadcast_to_all(self, class_index, &part, deal_channel(self, klass, n_parts),
-                             root_deps);
+            refit_broadcast_add(&broadcast, class_index, &part,
+                                deal_channel(self, klass, bytes / n_parts), root_deps);
     }
-    install_on_root(self, class_index, root_deps);
+    install_on_root(self, class_index, section, root_deps);
+}
+
+static void add_class(Gather *self, guint class_index, const RefitCells *cells, guint *state) {
+    const RefitClass *klass = &self->problem->classes[class_index];
+    g_auto(RefitRegion) full = refit_region_full(klass->n_dims, klass->shape);
+    guint n;
+    const RefitRegion *sections = refit_plan_builder_sections(self->builder, class_index, &n);
+
+    for (guint i = 0; i < n; i++)
+        add_section(self, class_index, sections != NULL ? &sections[i] : &full, cells, state);
 }
 
 static void oblige(const Gather *self, guint class_index) {
@@ -585,7 +451,7 @@ gboolean refit_gather_broadcast_build(RefitPlanBuilder *builder, const RefitProb
     self.broadcast_stage = refit_plan_builder_add_stage(
         builder, "broadcast",
         refit_chain_slices(problem, largest_batch / self.n_channels, self.total / self.n_channels,
-                           count_hops(&self)));
+                           refit_broadcast_hops(topology, self.everyone)));
     /* While a bucket is broadcast, the next one is assembled. */
     refit_plan_builder_set_track(builder, self.broadcast_stage, 1);
     for (guint c = 0; complete && c < problem->n_classes; c++) {

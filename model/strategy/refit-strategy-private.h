@@ -30,7 +30,8 @@ gboolean refit_gather_broadcast_build(RefitPlanBuilder *builder, const RefitProb
 
 /*
  * Puts every member of the selected classes into the batch of its bucket, on lane 0; the first one
- * waits for all earlier batches when `barrier` says so. Returns the bytes of the largest batch.
+ * waits for all earlier batches when `barrier` says so. Tensors of more bytes than may land of a
+ * batch are split, where their type allows. Returns the bytes of the largest batch.
  */
 guint64 refit_buckets_assign(RefitPlanBuilder *builder, const RefitProblem *problem,
                              RefitSelection selection, gboolean barrier);
@@ -71,5 +72,47 @@ gboolean refit_ranks_contain(const guint *ranks, guint n_ranks, guint rank);
  */
 typedef void (*RefitSpreadFunc)(guint level, guint from, guint to, gpointer data);
 guint refit_spread(guint n, guint root, RefitSpreadFunc hop, gpointer data);
+
+/* ---- broadcasts ---- */
+
+/* What a rank has of a region: nothing, from the start, or by the transfer of that handle. */
+#define REFIT_NOT_HELD G_MAXUINT
+#define REFIT_HELD (G_MAXUINT - 1)
+
+/* A region on its way from rank to rank of a group. */
+typedef struct {
+    RefitPlanBuilder *builder;
+    guint class_index, region, stage;
+    RefitLanding landing;
+    guint first_level;
+    const guint *group; /* what members of the spread are: indices into `state` */
+    const guint *ranks; /* per index into `state` */
+    guint *state; /* REFIT_NOT_HELD, REFIT_HELD or the handle of the transfer that brought it */
+    const GArray *deps; /* handles that completed the root's copy, or NULL */
+} RefitTravel;
+
+/* A RefitSpreadFunc, `data` a RefitTravel: passes the region on, unless the member has it. */
+void refit_travel_pass(guint level, guint from, guint to, gpointer data);
+
+/*
+ * Ring over `ranks`, domain after domain, each domain's ranks rotated so that the ring leaves it at
+ * its `channel`-th rank.
+ */
+void refit_ring_order(const RefitTopology *topology, const guint *ranks, guint n_ranks,
+                      guint channel, guint *order_out);
+
+typedef struct {
+    RefitPlanBuilder *builder;
+    const RefitTopology *topology;
+    guint stage;
+    const GArray *everyone; /* guint: ranks, ascending */
+    guint root;             /* one of them */
+} RefitBroadcast;
+
+/* From the root to all, into buckets. `root_deps`: handles of what brought it to the root. */
+void refit_broadcast_add(const RefitBroadcast *broadcast, guint class_index,
+                         const RefitRegion *region, guint channel, const GArray *root_deps);
+/* Hops: in a chain through all ranks, or over all domains. */
+guint refit_broadcast_hops(const RefitTopology *topology, const GArray *everyone);
 
 G_END_DECLS
