@@ -2,9 +2,9 @@
  * Buckets of the conventional path: layer after layer, cut where a bucket is full. Inside a layer
  * the first tensors of all classes come before the second ones: exporters gather the i-th expert of
  * all expert-parallel ranks together, so that all of them send. A batch stands for one bucket or,
- * in large models, for several. A tensor of which more bytes would land than a batch may have is
- * split in sections of whole rows, as few as will do and as even as rows are, which fill buckets
- * one after the other. Cost: sections x log.
+ * in large models, for several. A tensor that leaves no room for what is on its way, even when it
+ * lands alone, is split in sections of whole rows that fit beside another batch, as few as will do
+ * and as even as rows are, which fill buckets one after the other. Cost: sections x log.
  */
 
 #include "model/strategy/refit-strategy-private.h"
@@ -197,7 +197,8 @@ guint64 refit_buckets_assign(RefitPlanBuilder *builder, const RefitProblem *prob
     for (guint c = 0; c < problem->n_classes; c++) {
         const RefitClass *klass = &problem->classes[c];
 
-        if (refit_selection_has(selection, klass) && klass->bytes > limit_bytes)
+        /* Alone in a batch, it may have what two batches share. */
+        if (refit_selection_has(selection, klass) && klass->bytes / 2 > limit_bytes)
             split(builder, problem, c, limit_bytes);
         for (guint m = 0; refit_selection_has(selection, klass) && m < klass->n_members; m++) {
             class_of[klass->members[m]] = c;

@@ -386,9 +386,10 @@ static gboolean move(Run *run, const RefitMessage *message, GArray *payload, gui
 
     for (guint i = pair->first_transfer; i < pair->first_transfer + pair->n_transfers; i++) {
         guint c = plan->transfers[i].class_index;
-        const guint *order = plan->member_order + plan->member_offsets[c];
+        guint section = refit_plan_section_of(plan, &plan->transfers[i]);
+        const guint *order = plan->member_order + plan->member_offsets[section];
 
-        for (guint r = plan->run_offsets[c]; r < plan->run_offsets[c + 1]; r++) {
+        for (guint r = plan->run_offsets[section]; r < plan->run_offsets[section + 1]; r++) {
             const RefitBatchRun *part = &plan->batch_runs[r];
 
             for (guint m = part->first;
@@ -566,10 +567,10 @@ char *element_oracle_check_bytes(const ElementOracle *oracle, const RefitPlan *p
         guint64 bytes = 0;
 
         for (guint k = pair->first_transfer; k < pair->first_transfer + pair->n_transfers; k++) {
-            guint c = plan->transfers[k].class_index;
-            const RefitClass *klass = &plan->problem->classes[c];
+            guint section = refit_plan_section_of(plan, &plan->transfers[k]);
+            const RefitClass *klass = &plan->problem->classes[plan->transfers[k].class_index];
 
-            for (guint r = plan->run_offsets[c]; r < plan->run_offsets[c + 1]; r++)
+            for (guint r = plan->run_offsets[section]; r < plan->run_offsets[section + 1]; r++)
                 if (plan->batch_runs[r].batch == message->batch)
                     bytes += (guint64)maps[plan->transfers[k].region].volume *
                              element_oracle_tensor(oracle, klass->members[0])->element_bytes *

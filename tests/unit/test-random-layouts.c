@@ -242,14 +242,6 @@ static gboolean plant_shifted_region(RefitPlan *plan, guint pick) {
     return FALSE;
 }
 
-/* Do members of the class move in this batch? */
-static gboolean moves_in(const RefitPlan *plan, guint class_index, guint batch) {
-    for (guint r = plan->run_offsets[class_index]; r < plan->run_offsets[class_index + 1]; r++)
-        if (plan->batch_runs[r].batch == batch && plan->batch_runs[r].count > 0)
-            return TRUE;
-    return FALSE;
-}
-
 /* The message of a transfer changes places with one that it waits for. */
 static gboolean plant_wrong_order(RefitPlan *plan, guint pick) {
     const RefitTransfer *transfer = waiting_transfer(plan, pick);
@@ -261,7 +253,8 @@ static gboolean plant_wrong_order(RefitPlan *plan, guint pick) {
     for (guint64 i = 0; i < plan->n_messages; i++)
         for (guint64 j = i + 1; messages[i].pair == before && j < plan->n_messages; j++)
             if (messages[j].pair == transfer->pair && messages[j].batch == messages[i].batch &&
-                moves_in(plan, transfer->class_index, messages[i].batch)) {
+                refit_plan_batch_members(plan, refit_plan_section_of(plan, transfer),
+                                         messages[i].batch) > 0) {
                 RefitMessage message = messages[i];
                 guint early = messages[i].step, late = messages[j].step;
 

@@ -11,15 +11,6 @@
 #define LARGE_GPUS 128
 #define TURN_BYTES (8u << 20)
 
-/*
- * What exceeds the staging memory, and why: a batch holds at least one tensor, and all experts of a
- * layer are one tensor of 8.6 GB in this model.
- */
-static const struct {
-    const char *name, *strategy;
-    guint64 bytes;
-} LARGE_TENSORS[] = {{"qwen3.5-397b-h100", "gather-broadcast", G_GUINT64_CONSTANT(9500000000)}};
-
 /* Most turns of a rank. */
 static const struct {
     const char *name, *strategy; /* NULL: every case */
@@ -51,14 +42,6 @@ static Sums sum_up(const RefitSchedule *schedule) {
     return sums;
 }
 
-static guint64 staging_limit(const char *name, const char *strategy) {
-    for (guint i = 0; i < G_N_ELEMENTS(LARGE_TENSORS); i++)
-        if (g_str_equal(LARGE_TENSORS[i].name, name) &&
-            g_str_equal(LARGE_TENSORS[i].strategy, strategy))
-            return LARGE_TENSORS[i].bytes;
-    return REFIT_PLAN_STAGING_BYTES;
-}
-
 static void assert_schedule(const char *name, const RefitSchedule *schedule) {
     const char *strategy = schedule->plan->strategy;
     const Sums sums = sum_up(schedule);
@@ -71,7 +54,7 @@ static void assert_schedule(const char *name, const RefitSchedule *schedule) {
                    sums.network_bytes / MAX(sums.network_turns, 1));
     g_assert_true(refit_schedule_check(schedule, &error));
     g_assert_no_error(error);
-    g_assert_cmpuint(sums.staging_bytes, <=, staging_limit(name, strategy));
+    g_assert_cmpuint(sums.staging_bytes, <=, REFIT_PLAN_STAGING_BYTES);
     if (schedule->plan->problem->n_ranks >= LARGE_GPUS)
         g_assert_cmpuint(sums.network_bytes, >=, sums.network_turns * TURN_BYTES);
     for (guint i = 0; i < G_N_ELEMENTS(FEW_TURNS); i++)
