@@ -57,7 +57,7 @@
  * so is every side that holds another form than that on the wire.
  *
  * Memory. A rank has landings and wire memory. Relays, and parts of assembled tensors, land as
- * blocks, one per message and in its order; buckets as whole tensors. Landings of a batch are
+ * blocks, one per message and in its order; buckets as whole sections. Landings of a batch are
  * together in one of REFIT_SCHEDULE_BATCH_SLOTS slots of their lane, which its batches with
  * landings take in turn, those far above the mean always the first; in a single slot where two
  * leave too little of the memory: relays, and behind them assembled parts, or buckets in their
@@ -116,7 +116,7 @@ typedef struct {
 
 typedef struct {
     guint64 bytes;
-    guint64 tensors;
+    guint64 tensors; /* loaded: one that is split counts in each bucket that brings some of it */
 } RefitScheduleInstall;
 
 typedef struct {

@@ -53,6 +53,7 @@ static void pass_between(RefitTravel *travel, guint level, guint from, guint to)
     travel->group = pair;
     travel->first_level = level;
     refit_travel_pass(0, 0, 1, travel);
+    travel->group = NULL;
 }
 
 /*

@@ -30,8 +30,8 @@ gboolean refit_gather_broadcast_build(RefitPlanBuilder *builder, const RefitProb
 
 /*
  * Puts every member of the selected classes into the batch of its bucket, on lane 0; the first one
- * waits for all earlier batches when `barrier` says so. Tensors that leave no room for anything else
- * when they land are split, where their type allows. Returns the bytes of the largest batch.
+ * waits for all earlier batches when `barrier` says so. Tensors that leave no room for anything
+ * else when they land are split, where their type allows. Returns the bytes of the largest batch.
  */
 guint64 refit_buckets_assign(RefitPlanBuilder *builder, const RefitProblem *problem,
                              RefitSelection selection, gboolean barrier);
