@@ -272,6 +272,52 @@ static void test_random(gconstpointer strategy) {
 
 /* ---- forms ---- */
 
+/* A plan of two transfers in two batches; `cut`: the first row of the second section, 0: not split.
+ */
+static RefitPlan *cut_plan(const RefitProblem *problem, guint64 cut) {
+    g_autoptr(RefitPlanBuilder) builder = refit_plan_builder_new(problem, "by hand");
+    guint stage = refit_plan_builder_add_stage(builder, "send", 1);
+    g_autofree char *first = g_strdup_printf("0:%" G_GUINT64_FORMAT ",0:4", cut);
+    g_autofree char *second = g_strdup_printf("%" G_GUINT64_FORMAT ":8,0:4", cut);
+    guint batches[2];
+
+    for (guint b = 0; b < 2; b++)
+        batches[b] = refit_plan_builder_add_batch(builder, 0, 1, FALSE);
+    if (cut == 0) {
+        refit_plan_builder_assign(builder, 0, 0, batches[0]);
+    } else {
+        RefitRegion regions[2] = {plan_case_region(first), plan_case_region(second)};
+
+        refit_plan_builder_split(builder, 0, regions, cut < 8 ? 2 : 1);
+        for (guint s = 0; s < 2; s++) {
+            if (s == 0 || cut < 8)
+                refit_plan_builder_assign_section(builder, 0, s, 0, batches[s]);
+            refit_region_clear(&regions[s]);
+        }
+    }
+    plan_case_add(builder, 0, "0:2,0:4", 0, 4, stage, REFIT_LANDING_HOME, NULL, 0);
+    plan_case_add(builder, 0, "6:8,0:4", 0, 4, stage, REFIT_LANDING_HOME, NULL, 0);
+    return plan_case_finish(builder);
+}
+
+/* Where a tensor is cut is part of the plan's identity; one section is the whole tensor. */
+static void test_digest(void) {
+    g_autoptr(RefitCase) refit_case = plan_case_worked();
+    g_autoptr(RefitProblem) problem = plan_case_problem(refit_case);
+    g_autoptr(RefitPlan) whole = cut_plan(problem, 0);
+    g_autoptr(RefitPlan) one = cut_plan(problem, 8);
+    g_autoptr(RefitPlan) three = cut_plan(problem, 3);
+    g_autoptr(RefitPlan) again = cut_plan(problem, 3);
+    g_autoptr(RefitPlan) four = cut_plan(problem, 4);
+
+    g_assert_cmpstr(whole->digest, ==, one->digest);
+    g_assert_cmpstr(three->digest, ==, again->digest);
+    g_assert_cmpstr(three->digest, !=, four->digest);
+    g_assert_cmpstr(three->digest, !=, whole->digest);
+    g_assert_cmpuint(whole->n_messages, ==, 1);
+    g_assert_cmpuint(three->n_messages, ==, 2);
+}
+
 /* A class that is split has its members and batches section by section. */
 static void test_json(void) {
     g_autoptr(RefitCase) refit_case = strategy_case_new(&stacked);
@@ -319,6 +365,7 @@ int main(int argc, char **argv) {
     g_test_add_data_func("/sections/programs/hybrid", "hybrid", test_programs);
     g_test_add_data_func("/sections/random/gather-broadcast", "gather-broadcast", test_random);
     g_test_add_data_func("/sections/random/hybrid", "hybrid", test_random);
+    g_test_add_func("/sections/are-in-the-digest", test_digest);
     g_test_add_func("/sections/as-json", test_json);
     return g_test_run();
 }
