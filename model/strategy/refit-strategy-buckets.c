@@ -4,7 +4,9 @@
  * all expert-parallel ranks together, so that all of them send. A batch stands for one bucket or,
  * in large models, for several. A tensor that leaves no room for what is on its way, even when it
  * lands alone, is split in sections of whole rows that fit beside another batch, as few as will do
- * and as even as rows are, which fill buckets one after the other. Cost: sections x log.
+ * and as even as rows are, which fill buckets one after the other. Then tensors that would fit only
+ * alone are split too, or all batches had to wait for each other because of them. Cost: sections x
+ * log.
  */
 
 #include "model/strategy/refit-strategy-private.h"
@@ -189,16 +191,19 @@ guint64 refit_buckets_assign(RefitPlanBuilder *builder, const RefitProblem *prob
     g_autofree guint *class_of = g_new(guint, n_tensors);
     g_autofree guint *member_of = g_new(guint, n_tensors);
     g_autoptr(GArray) filled = g_array_new(FALSE, TRUE, sizeof(guint64));
-    guint64 before = 0, largest = 0;
+    guint64 before = 0, largest = 0, largest_tensor = 0;
     guint first = G_MAXUINT;
 
     for (guint t = 0; t < n_tensors; t++)
         class_of[t] = NO_CLASS;
+    for (guint c = 0; c < problem->n_classes; c++)
+        if (refit_selection_has(selection, &problem->classes[c]))
+            largest_tensor = MAX(largest_tensor, problem->classes[c].bytes);
     for (guint c = 0; c < problem->n_classes; c++) {
         const RefitClass *klass = &problem->classes[c];
 
-        /* Alone in a batch, it may have what two batches share. */
-        if (refit_selection_has(selection, klass) && klass->bytes / 2 > limit_bytes)
+        if (largest_tensor / 2 > limit_bytes && refit_selection_has(selection, klass) &&
+            klass->bytes > limit_bytes)
             split(builder, problem, c, limit_bytes);
         for (guint m = 0; refit_selection_has(selection, klass) && m < klass->n_members; m++) {
             class_of[klass->members[m]] = c;

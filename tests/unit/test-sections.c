@@ -112,6 +112,27 @@ static void test_cut(gconstpointer data) {
         g_assert_cmpuint(plan->sections[s].bytes, <=, limit_of(cuts[row].budget));
 }
 
+/* What fits alone is split only where something is that does not. */
+static void test_company(void) {
+    static const char *const tensors[] = {"  - {name: a, shape: [20, 115], role: other}\n",
+                                          "  - {name: a, shape: [20, 115], role: other}\n  - "
+                                          "{name: b, shape: [20, 116], role: other}\n"};
+
+    for (guint i = 0; i < G_N_ELEMENTS(tensors); i++) {
+        const StrategyCase described = {
+            .topology = TOPOLOGY, .tensors = tensors[i], .source = SOURCE, .pools = {ALL}};
+        g_autoptr(RefitCase) refit_case = strategy_case_new(&described);
+
+        refit_case->budget_staging_bytes = 8000;
+        g_autoptr(RefitProblem) problem = plan_case_problem(refit_case);
+        g_autoptr(RefitPlan) plan = checked_plan(problem, "gather-broadcast");
+
+        g_assert_cmpuint(count_sections(plan, 0), ==, i == 0 ? 1 : 2);
+        if (i > 0)
+            g_assert_cmpuint(count_sections(plan, 1), ==, 3);
+    }
+}
+
 static const StrategyCase stacked = {
     .topology = TOPOLOGY,
     .tensors = "  - {name: \"l.{0-2}.experts\", shape: [17, 8, 32], role: expert_gate_up}\n"
@@ -358,6 +379,7 @@ int main(int argc, char **argv) {
         g_autofree char *path = g_strdup_printf("/sections/cut/%s", cuts[i].name);
         g_test_add_data_func(path, GUINT_TO_POINTER(i), test_cut);
     }
+    g_test_add_func("/sections/in-company", test_company);
     g_test_add_func("/sections/shards-are-not-split", test_who_splits);
     g_test_add_func("/sections/sizes-of-64-bits", test_large);
     g_test_add_func("/sections/installed-out-of-each-bucket", test_installs);
