@@ -46,7 +46,8 @@ static gboolean check_region(const RefitPlan *plan, const RefitTransfer *transfe
         inside = list->n > 0 && list->items[list->n - 1].hi <= klass->shape[dim];
     }
     if (inside && !refit_class_cuts_byte(klass, region))
-        return refit_region_contains(&plan->sections[refit_plan_section_of(plan, transfer)].region,
+        return plan->n_sections == plan->problem->n_classes || /* no class is split */
+               refit_region_contains(&plan->sections[refit_plan_section_of(plan, transfer)].region,
                                      region) ||
                FAIL(error, "tensor %s: what rank %u sends rank %u is in more than one section",
                     tensor_name(plan, transfer->class_index), transfer->src, transfer->dst);
