@@ -34,7 +34,7 @@ RefitSimSlices refit_sim_slices(const RefitSchedule *schedule, guint message) {
     for (guint t = pair->first_transfer; t < pair->first_transfer + pair->n_transfers; t++) {
         const RefitTransfer *transfer = &plan->transfers[t];
 
-        if (refit_plan_batch_members(plan, transfer->class_index, self->batch) > 0)
+        if (refit_plan_batch_members(plan, refit_plan_section_of(plan, transfer), self->batch) > 0)
             largest = MAX(largest, refit_plan_transfer_bytes(plan, transfer));
         if (largest >= even || (largest >= filled && n > SHORT_SLICES))
             return slices;
