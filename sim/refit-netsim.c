@@ -258,7 +258,7 @@ gboolean refit_netsim_run_with(RefitNetsimEngine engine, const RefitNetsimPlatfo
             times = (RefitNetsimTime *)(gpointer)((char *)status + offset);
         ok = run_in_child(engine, platform, graph, MAX(resolution_s, EXACT_PRECISION_S), status,
                           times, output, error);
-        if (ok && times != NULL)
+        if (ok && times_out != NULL)
             memcpy(times_out, times, graph->n_items * sizeof *times_out);
         if (ok)
             *makespan_s_out = status->makespan_s;

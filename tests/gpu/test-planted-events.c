@@ -401,9 +401,10 @@ static void body_plant(void) {
     g_autoptr(RefitCase) refit_case = case_new();
     g_autoptr(RefitProblem) problem = plan_case_problem(refit_case);
     g_autoptr(RefitPlan) plan = strategy_plan(problem, "hybrid");
+    g_autoptr(RefitPlan) other = strategy_plan(problem, "hybrid");
+    /* Plans depend on the budget, too, and these are to be equal: so it comes behind them. */
     refit_case->budget_staging_bytes = program_least_staging(refit_case, plan);
     g_autoptr(ProgramSet) set = program_set_new(plan);
-    g_autoptr(RefitPlan) other = strategy_plan(problem, "hybrid");
     Altered altered = {.refit_case = refit_case, .plan = other, .schedule = schedule_of(other)};
 
     if (chosen != NULL)
