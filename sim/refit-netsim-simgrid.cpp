@@ -388,8 +388,7 @@ class Simulation {
 
             if ((graph_.successors[i] & REFIT_NETSIM_ON_START) != when)
                 continue;
-            state.time.start_s = std::max(
-                state.time.start_s, date_s + (graph_.lags_s != nullptr ? graph_.lags_s[i] : 0));
+            state.time.start_s = std::max(state.time.start_s, date_s + graph_.lags_s[i]);
             if (--state.n_before == 0)
                 ready_.push_back(successor);
         }

@@ -111,8 +111,7 @@ static gboolean check_item(const RefitNetsimPlatform *platform, const RefitNetsi
                         "item %u precedes item %u, but there are %u items", index,
                         graph->successors[i] & ~REFIT_NETSIM_ON_START, graph->n_items);
             return FALSE;
-        } else if (graph->lags_s != NULL &&
-                   !(isfinite(graph->lags_s[i]) && graph->lags_s[i] >= 0)) {
+        } else if (!(isfinite(graph->lags_s[i]) && graph->lags_s[i] >= 0)) {
             g_set_error(error, REFIT_ERROR, REFIT_ERROR_INVALID,
                         "item %u precedes item %u by a time that is negative or not finite", index,
                         graph->successors[i] & ~REFIT_NETSIM_ON_START);

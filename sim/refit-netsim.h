@@ -45,7 +45,7 @@ typedef struct {
     const RefitNetsimItem *items;
     const guint64 *successor_offsets; /* n_items + 1 */
     const guint *successors;          /* item numbers, possibly with REFIT_NETSIM_ON_START */
-    const double *lags_s;             /* per successor: so long after; NULL: all 0 */
+    const double *lags_s;             /* per successor: so long after */
 } RefitNetsimGraph;
 
 typedef struct {

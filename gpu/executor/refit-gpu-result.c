@@ -1,15 +1,15 @@
 /*
  * What a run took, from the times of its turns: per stage and kind of event, and the stream of
  * events that traces and reports read. What a turn sends and what it receives begin and end with
- * its group, as NCCL says nothing of single messages. Cost: turns and messages; sorting, when
- * somebody wants the events.
+ * its group, as NCCL says nothing of single messages. Cost: turns and messages.
  */
 
 #include "gpu/executor/refit-gpu-private.h"
 
 typedef struct {
     RefitGpuRank *self;
-    GArray *events; /* RefitEvent; NULL: nobody wants them */
+    RefitEventFunc func; /* NULL: nobody wants events */
+    gpointer user_data;
     double first_s, last_s;
 } Reading;
 
@@ -41,9 +41,9 @@ static void enter_stage(const Reading *reading, const RefitEvent *event) {
     stage->bytes[event->kind] += event->bytes;
 }
 
-static void add_event(const Reading *reading, const RefitEvent *event) {
-    if (reading->events != NULL)
-        g_array_append_vals(reading->events, event, 1);
+static void tell(const Reading *reading, const RefitEvent *event) {
+    if (reading->func != NULL)
+        reading->func(event, reading->user_data);
 }
 
 static void read_launch(Reading *reading, const RefitGpuTurn *turn, RefitGpuEvent begin,
@@ -56,7 +56,7 @@ static void read_launch(Reading *reading, const RefitGpuTurn *turn, RefitGpuEven
     event.kind = kind;
     event.bytes = bytes;
     enter_stage(reading, &event);
-    add_event(reading, &event);
+    tell(reading, &event);
 }
 
 /* What the turn sends, or receives. */
@@ -74,7 +74,7 @@ static void read_direction(const Reading *reading, const RefitGpuTurn *turn, con
         event.peer = message->peer;
         event.bytes = message->bytes;
         all.bytes += message->bytes;
-        add_event(reading, &event);
+        tell(reading, &event);
     }
     if (all.bytes > 0)
         enter_stage(reading, &all);
@@ -120,9 +120,7 @@ static gboolean read_last_turns(const RefitGpuRank *self, GError **error) {
 gboolean refit_gpu_measure(RefitGpuRank *self, RefitEventFunc func, gpointer user_data,
                            GError **error) {
     const RefitGpuWork *work = self->work;
-    g_autoptr(GArray) events = g_array_new(FALSE, FALSE, sizeof(RefitEvent));
-    Reading reading = {
-        .self = self, .events = func != NULL ? events : NULL, .first_s = G_MAXDOUBLE};
+    Reading reading = {.self = self, .func = func, .user_data = user_data, .first_s = G_MAXDOUBLE};
 
     self->result.n_stages = work->program->plan->n_stages;
     self->result.stages = work->stages;
@@ -136,7 +134,5 @@ gboolean refit_gpu_measure(RefitGpuRank *self, RefitEventFunc func, gpointer use
         if (work->stages[s].end_s < work->stages[s].start_s)
             work->stages[s].start_s = work->stages[s].end_s = 0;
     self->result.duration_s = MAX(reading.last_s - MIN(reading.first_s, reading.last_s), 0);
-    for (guint i = 0; i < events->len; i++)
-        func(&g_array_index(events, RefitEvent, i), user_data);
     return TRUE;
 }

@@ -70,15 +70,14 @@ static inline void edge(Work *work, guint before, guint after) {
     edge_after(work, before, 0, after);
 }
 
-/* The graph in the simulator's form; arrays belong to the caller. Without lags it says NULL. */
+/* The graph in the simulator's form; arrays belong to the caller. */
 static inline RefitNetsimGraph work_graph(const Work *work, guint64 **offsets_out,
                                           guint **successors_out, double **lags_s_out) {
     guint n = work->items->len, n_edges = work->edges->len;
     const Edge *edges = (const Edge *)(gpointer)work->edges->data;
     guint64 *offsets = g_new0(guint64, n + 2);
     guint *successors = g_new(guint, MAX(n_edges, 1));
-    double *lags_s = g_new0(double, MAX(n_edges, 1));
-    gboolean any = FALSE;
+    double *lags_s = g_new(double, MAX(n_edges, 1));
 
     for (guint e = 0; e < n_edges; e++)
         offsets[edges[e].before + 2]++;
@@ -89,7 +88,6 @@ static inline RefitNetsimGraph work_graph(const Work *work, guint64 **offsets_ou
 
         successors[place] = edges[e].after;
         lags_s[place] = edges[e].lag_s;
-        any = any || edges[e].lag_s != 0;
     }
     *offsets_out = offsets;
     *successors_out = successors;
@@ -98,7 +96,7 @@ static inline RefitNetsimGraph work_graph(const Work *work, guint64 **offsets_ou
                               .items = (const RefitNetsimItem *)(gpointer)work->items->data,
                               .successor_offsets = offsets,
                               .successors = successors,
-                              .lags_s = any ? lags_s : NULL};
+                              .lags_s = lags_s};
 }
 
 static inline gboolean try_run(Work *work, const RefitNetsimPlatform *platform, double resolution_s,
