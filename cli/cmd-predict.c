@@ -91,8 +91,9 @@ static void print_text(const Answer *answer) {
     if (answer->cli->options.exact)
         cli_print_labelled("exact", "turn by turn, as an executor carries it out");
     else if (prediction->time_resolution_s > 0)
-        cli_print_labelled("merged", "several turns as one: up to a tenth too short; --exact takes "
-                                     "each");
+        cli_print_labelled("merged",
+                           "several turns as one: can be a tenth too short; --exact takes "
+                           "each");
     cli_print_trace(answer->trace, answer->events);
     cli_print_timings(answer->cli, answer->timings);
     cli_table_add_column(table, "time", "", CLI_LEFT);
