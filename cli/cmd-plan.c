@@ -1,20 +1,24 @@
 /*
  * `refit plan CASE`: makes and proves a plan, prints what it moves next to the bound, the staging
- * memory that carrying it out may take and in how many turns, and with -o writes the whole plan.
+ * memory that carrying it out may take and in how many turns, what NCCL's connections take besides,
+ * and with -o writes the whole plan.
  * With a staging budget the exit code is 1 when that is more. It claims no times beyond the bound:
  * `refit predict` does.
  */
 
 #include "cli/cli.h"
 
+#include "model/schedule/refit-schedule-comms.h"
+
 /* What the ranks take that take most. */
 typedef struct {
     guint64 staging_bytes;
-    guint staging_gpu, turns_gpu;
+    guint staging_gpu, turns_gpu, connections_gpu;
 } Most;
 
 static Most find_most(const RefitSchedule *schedule) {
-    Most most = {.turns_gpu = refit_schedule_busiest(schedule)};
+    Most most = {.turns_gpu = refit_schedule_busiest(schedule),
+                 .connections_gpu = refit_schedule_most_connected(schedule)};
 
     for (guint rank = 0; rank < schedule->plan->problem->n_ranks; rank++) {
         guint64 bytes = refit_schedule_staging_bytes(schedule, rank);
@@ -38,6 +42,31 @@ static guint64 count_turns(const RefitSchedule *schedule) {
 static gboolean over_budget(const RefitCase *refit_case, const Most *most) {
     return refit_case->budget_staging_bytes > 0 &&
            most->staging_bytes > refit_case->budget_staging_bytes;
+}
+
+/* Communicators that the GPU with most connections has a part in; see refit-schedule-comms.h. */
+static void add_connections(RefitJson *json, const RefitSchedule *schedule, guint gpu) {
+    refit_json_begin_object(json, "connections");
+    refit_json_uint(json, "bytes", refit_schedule_connection_bytes(schedule, gpu));
+    refit_json_uint(json, "gpu", gpu);
+    refit_json_begin_array(json, "communicators");
+    for (guint link = 0; link < REFIT_N_LINKS; link++)
+        for (guint comm = 0; comm < schedule->n_comms[link]; comm++) {
+            const RefitScheduleConnections *connections =
+                refit_schedule_connections(schedule, gpu, (RefitLink)link, comm);
+
+            refit_json_begin_object(json, NULL);
+            refit_json_string(json, "link", refit_link_name((RefitLink)link));
+            refit_json_uint(json, "channels", schedule->ctas[link]);
+            refit_json_uint(json, "channels_of_a_pair", schedule->per_peer[link]);
+            refit_json_uint(json, "sends_to", connections->n_sends);
+            refit_json_uint(json, "receives_from", connections->n_receives);
+            refit_json_uint(json, "bytes",
+                            refit_schedule_comm_bytes(schedule, gpu, (RefitLink)link, comm));
+            refit_json_end_object(json);
+        }
+    refit_json_end_array(json);
+    refit_json_end_object(json);
 }
 
 static void print_json(const Cli *cli, const RefitSchedule *schedule, const RefitBound *bound,
@@ -82,6 +111,7 @@ static void print_json(const Cli *cli, const RefitSchedule *schedule, const Refi
     refit_json_uint(json, "gpu", most->turns_gpu);
     refit_json_uint(json, "all", count_turns(schedule));
     refit_json_end_object(json);
+    add_connections(json, schedule, most->connections_gpu);
     cli_json_bound(json, bound);
     cli_json_timings(cli, json, timings);
     refit_json_end_object(json);
@@ -139,6 +169,36 @@ static void print_turns(const RefitScheduleRank *busiest, guint gpu) {
                            gpu, groups);
 }
 
+static char *describe_comms(const RefitSchedule *schedule, RefitLink link) {
+    guint n = schedule->n_comms[link];
+
+    return g_strdup_printf("%u for %s with %u channel%s%s", n, refit_link_name(link),
+                           schedule->ctas[link], schedule->ctas[link] == 1 ? "" : "s",
+                           n == 1 ? "" : " each");
+}
+
+/* Memory that NCCL takes besides the staging memory. */
+static void print_connections(const RefitSchedule *schedule, guint gpu) {
+    g_autofree char *bytes = refit_format_bytes(refit_schedule_connection_bytes(schedule, gpu));
+    GString *comms = g_string_new(NULL);
+
+    for (guint link = REFIT_N_LINKS; link-- > 0;) {
+        g_autofree char *some = NULL;
+
+        if (schedule->n_comms[link] == 0)
+            continue;
+        some = describe_comms(schedule, (RefitLink)link);
+        g_string_append_printf(comms, "%s%s", comms->len > 0 ? ", " : "", some);
+    }
+    if (comms->len == 0)
+        cli_print_labelled("nccl", "no connections");
+    else
+        cli_print_labelled("nccl",
+                           "up to %s for connections on a GPU, most on GPU %u; communicators: %s",
+                           bytes, gpu, comms->str);
+    g_string_free(comms, TRUE);
+}
+
 static void print_text(const Cli *cli, const RefitSchedule *schedule, const RefitBound *bound,
                        const Most *most, const CliTimings *timings) {
     const RefitPlan *plan = schedule->plan;
@@ -163,6 +223,7 @@ static void print_text(const Cli *cli, const RefitSchedule *schedule, const Refi
                        batches);
     print_staging(refit_case, most);
     print_turns(&schedule->ranks[most->turns_gpu], most->turns_gpu);
+    print_connections(schedule, most->connections_gpu);
     cli_print_labelled("digest", "%s", plan->digest);
     if (cli->options.output != NULL)
         cli_print_labelled("file", "%s", cli->options.output);

@@ -7,6 +7,7 @@
  */
 
 #include "model/base/refit-checked.h"
+#include "model/schedule/refit-schedule-comms.h"
 #include "model/schedule/refit-schedule-private.h"
 
 guint refit_schedule_stream(const RefitPlan *plan, guint stage, guint batch, RefitLink link) {
@@ -240,6 +241,7 @@ RefitSchedule *refit_schedule_new(const RefitPlan *plan, GError **error) {
     if (made) {
         refit_schedule_list_waits(&build);
         take_contents(&build);
+        refit_schedule_plan_comms(schedule);
     } else {
         hide_contents(&build);
     }
@@ -256,6 +258,7 @@ void refit_schedule_free(RefitSchedule *schedule) {
     refit_program_index_free(storage->index);
     g_free(storage->slices);
     g_free((gpointer)schedule->comm_of);
+    g_free((gpointer)schedule->connections);
     g_free((gpointer)schedule->step_offsets);
     g_free((gpointer)schedule->steps);
     g_free((gpointer)schedule->exchanges);

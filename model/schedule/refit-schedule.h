@@ -153,6 +153,12 @@ typedef struct {
     guint64 landing_bytes, wire_bytes; /* of staging memory */
 } RefitScheduleRank;
 
+/* Of a rank on a communicator: peers to which it sends and from which it receives; and on a network
+ * communicator how many ranks of its node send. */
+typedef struct {
+    guint n_sends, n_receives, n_node_senders;
+} RefitScheduleConnections;
+
 typedef struct {
     const RefitPlan *plan; /* borrowed; must outlive the schedule */
     guint n_streams;       /* of a rank */
@@ -160,6 +166,11 @@ typedef struct {
      */
     guint n_comms[REFIT_N_LINKS];
     const guint *comm_of;
+    /* Channels of a communicator, and of a pair of its ranks: refit-schedule-comms.h. */
+    guint ctas[REFIT_N_LINKS], per_peer[REFIT_N_LINKS];
+    /* Per rank, link class and communicator: (rank * REFIT_N_LINKS + link) * REFIT_SCHEDULE_COMMS +
+     * communicator. */
+    const RefitScheduleConnections *connections;
     const guint *step_offsets; /* n_ranks + 1: steps of rank r are [step_offsets[r], ...[r + 1]) */
     const RefitScheduleStep *steps; /* of a rank by (number, install, stream) */
     const RefitScheduleExchange *exchanges;

@@ -1,10 +1,10 @@
 /*
  * Schedules of the shipped cases, with every strategy: proved, no finer than they must be, within
- * the staging memory that plans keep to, and within a budget of 2 GiB where one is stated. The
- * largest cases with REFIT_LONG=1 in the environment.
+ * the staging memory that plans keep to, and within a budget of 2 GiB where one is stated; with no
+ * more memory for connections than an engine can spare. The largest cases with REFIT_LONG=1 in the environment.
  */
 
-#include "model/schedule/refit-schedule.h"
+#include "model/schedule/refit-schedule-comms.h"
 #include "strategy-cases.h"
 
 #define SHORT_MESSAGES 600000 /* more take seconds each */
@@ -16,6 +16,31 @@ static const struct {
     const char *name, *strategy; /* NULL: every case */
     guint turns;
 } FEW_TURNS[] = {{NULL, "refit", 2000}, {"deepseek-v3-h100", "gather-broadcast", 20000}};
+
+/* Connections leave an engine its memory. */
+static const struct {
+    const char *topology;
+    guint64 bytes;
+} CONNECTIONS[] = {{"dgx-h100", G_GUINT64_CONSTANT(1) << 30},
+                   {"dgx-gb200-nvl72", G_GUINT64_CONSTANT(2) << 30}};
+
+static void assert_connections(const RefitSchedule *schedule) {
+    const char *topology = schedule->plan->problem->refit_case->topology->name;
+    gboolean known = FALSE;
+
+    for (guint i = 0; i < G_N_ELEMENTS(CONNECTIONS); i++) {
+        if (!g_str_equal(CONNECTIONS[i].topology, topology))
+            continue;
+        known = TRUE;
+        g_assert_cmpuint(refit_schedule_connection_bytes(schedule,
+                                                         refit_schedule_most_connected(schedule)),
+                         <=, CONNECTIONS[i].bytes);
+    }
+    g_assert_true(known);
+    g_assert_cmpuint(schedule->n_comms[REFIT_LINK_NETWORK] * schedule->ctas[REFIT_LINK_NETWORK] +
+                         schedule->n_comms[REFIT_LINK_NVLINK] * schedule->ctas[REFIT_LINK_NVLINK],
+                     <=, REFIT_SCHEDULE_COMM_CTAS);
+}
 
 typedef struct {
     guint64 network_bytes, network_turns;
@@ -55,6 +80,7 @@ static void assert_schedule(const char *name, const RefitSchedule *schedule) {
     g_assert_true(refit_schedule_check(schedule, &error));
     g_assert_no_error(error);
     g_assert_cmpuint(sums.staging_bytes, <=, REFIT_PLAN_STAGING_BYTES);
+    assert_connections(schedule);
     if (schedule->plan->problem->n_ranks >= LARGE_GPUS)
         g_assert_cmpuint(sums.network_bytes, >=, sums.network_turns * TURN_BYTES);
     for (guint i = 0; i < G_N_ELEMENTS(FEW_TURNS); i++)
