@@ -21,7 +21,8 @@ static const struct {
 static const struct {
     const char *topology;
     guint64 bytes;
-} CONNECTIONS[] = {{"dgx-h100", G_GUINT64_CONSTANT(1) << 30},
+} CONNECTIONS[] = {{"one-line", G_GUINT64_CONSTANT(1) << 30},
+                   {"dgx-h100", G_GUINT64_CONSTANT(1) << 30},
                    {"dgx-gb200-nvl72", G_GUINT64_CONSTANT(2) << 30}};
 
 static void assert_connections(const RefitSchedule *schedule) {
