@@ -4,6 +4,7 @@ set(executor
   refit-gpu-agree.c
   refit-gpu-boxes.c
   refit-gpu-comm.c
+  refit-gpu-connect.c
   refit-gpu-flow.c
   refit-gpu-prepare.c
   refit-gpu-result.c

@@ -354,6 +354,8 @@ void refit_gpu_work_free(RefitGpuWork *work) {
         cudaEventDestroy(work->origin);
     if (work->staging != 0)
         cudaFree((void *)(guintptr)work->staging);
+    if (work->greetings != 0)
+        cudaFree((void *)(guintptr)work->greetings);
     if (work->table != NULL)
         cudaFree(work->table);
     g_free(work->flows);

@@ -107,12 +107,19 @@ typedef struct {
     GArray *messages;        /* RefitGpuMessage */
     GArray *waits;           /* guint: turns */
     guint64 staging;         /* device address; 0: none */
+    guint64 greetings;       /* likewise; see refit-gpu-connect.c */
     RefitStridedCopy *table; /* on the device; NULL: none */
     RefitGpuStage *stages;
     guint64 sent, received; /* see RefitGpuRecord */
     cudaEvent_t origin;     /* of the run */
     cudaStream_t main;      /* when the caller states none */
 } RefitGpuWork;
+
+/* A wait in progress. */
+typedef struct {
+    guint n;
+    gint64 since_us; /* 0: it has not begun */
+} RefitGpuPoll;
 
 struct _RefitGpuRank {
     guint rank, n_ranks;
@@ -124,10 +131,11 @@ struct _RefitGpuRank {
     gboolean untimed;
     guint kernel_blocks;
     int high_priority, low_priority;
-    /* By link class: of all ranks, from the first of which all others are split, and of the NVLink
-     * domain. */
+    ncclComm_t world; /* of all ranks: from it all others are split; NULL: none */
+    /* By link class, of all ranks or of the NVLink domain: for streams of schedules. */
     ncclComm_t comms[REFIT_N_LINKS][REFIT_SCHEDULE_COMMS];
     guint n_comms[REFIT_N_LINKS];
+    guint ctas[REFIT_N_LINKS], per_peer[REFIT_N_LINKS]; /* of these; see refit-schedule-comms.h */
     ncclComm_t *splitting; /* of these, the one that NCCL may set at any time; NULL: none */
     gint aborted;          /* atomic */
     gboolean broken;       /* communicators are gone */
@@ -136,6 +144,9 @@ struct _RefitGpuRank {
     gboolean hung;         /* the device does not end its work; in a failure, maybe */
     gboolean running;
     gint64 deadline_us; /* of the call in progress; see refit_gpu_begin() */
+    /* Of device memory, by connections: as the schedules prepared so far count them, and what was
+     * found to be gone. */
+    guint64 connection_bytes, taken_bytes;
     RefitGpuWork *work; /* NULL: not prepared */
     GMutex lock;        /* of the three below */
     RefitVersion *version;
@@ -188,12 +199,21 @@ char *refit_gpu_list_ranks(const guint *ranks, guint n);
 
 /* ---- refit-gpu-comm.c ---- */
 
+/* FALSE with REFIT_ERROR_BACKEND, naming the call, unless the result is ncclSuccess or
+ * ncclInProgress. */
+gboolean refit_gpu_nccl(RefitGpuRank *self, ncclComm_t comm, ncclResult_t result, const char *call,
+                        GError **error) G_GNUC_WARN_UNUSED_RESULT;
+/* Whether a wait may go on: not aborted, in time, all ranks well. Sleeps for a while; more when it
+ * has lasted. */
+gboolean refit_gpu_linger(RefitGpuRank *self, RefitGpuPoll *poll, const char *what, GError **error)
+    G_GNUC_WARN_UNUSED_RESULT;
+
 /* Makes the communicator of all ranks; rank 0's id is in `id`. */
 gboolean refit_gpu_comms_open(RefitGpuRank *self, const ncclUniqueId *id, GError **error)
     G_GNUC_WARN_UNUSED_RESULT;
 /* Whether communicators that the prepared schedule wants are yet to be made. */
 gboolean refit_gpu_comms_missing(const RefitGpuRank *self);
-/* Makes them; a call of all ranks. */
+/* Makes them; a call of all ranks. Ends those that have other channels. */
 gboolean refit_gpu_comms_extend(RefitGpuRank *self, GError **error) G_GNUC_WARN_UNUSED_RESULT;
 /* Ends them in order, or aborts them after the time-out. */
 void refit_gpu_comms_close(RefitGpuRank *self);
@@ -201,13 +221,23 @@ void refit_gpu_comms_close(RefitGpuRank *self);
 gint64 refit_gpu_comms_patience_us(const RefitGpuRank *self);
 /* Aborts all at the same time: each may have work that waits for another's. Sets `hung`. */
 void refit_gpu_comms_abort(RefitGpuRank *self);
-/* Whether the wait in progress may go on: not aborted, in time, all ranks well, communicators, too.
- * Sleeps for a while; more after many turns. */
-gboolean refit_gpu_comms_poll(RefitGpuRank *self, guint *n_polls, const char *what, GError **error)
-    G_GNUC_WARN_UNUSED_RESULT;
-/* Submits the messages of a turn as one group and waits until it is on its stream. */
+/* Leaves them as they are, for ever: another thread uses them. Sets `hung`. */
+void refit_gpu_comms_leave(RefitGpuRank *self);
+/* As refit_gpu_linger(), while all communicators are well, too. */
+gboolean refit_gpu_comms_poll(RefitGpuRank *self, RefitGpuPoll *poll, const char *what,
+                              GError **error) G_GNUC_WARN_UNUSED_RESULT;
+/* Submits the messages of a turn as one group. */
 gboolean refit_gpu_comms_group(RefitGpuRank *self, const RefitGpuTurn *turn, GError **error)
     G_GNUC_WARN_UNUSED_RESULT;
+
+/* ---- refit-gpu-connect.c ---- */
+
+/*
+ * Meets the peers of the prepared schedule, a few bytes each, on communicators that are there, so
+ * that NCCL makes its connections now; REFIT_ERROR_BACKEND naming bytes when the device has no
+ * room for them. A call of all ranks.
+ */
+gboolean refit_gpu_connect(RefitGpuRank *self, GError **error) G_GNUC_WARN_UNUSED_RESULT;
 
 /* ---- refit-gpu-prepare.c ---- */
 

@@ -142,13 +142,13 @@ static guint count_in_flight(const RefitGpuWork *work, const RefitGpuFlow *flow)
 
 /* Until no more than `left` turns are in flight on the flow; NULL: on each. */
 static gboolean drain(RefitGpuRank *self, const RefitGpuFlow *flow, guint left, GError **error) {
-    guint n_polls = 0;
+    RefitGpuPoll poll = {0};
 
     while (count_in_flight(self->work, flow) > left) {
         if (!refit_gpu_flows_advance(self->work, error))
             return FALSE;
         if (count_in_flight(self->work, flow) > left &&
-            !refit_gpu_comms_poll(self, &n_polls, "waiting for a step", error))
+            !refit_gpu_comms_poll(self, &poll, "waiting for a step", error))
             return FALSE;
     }
     return TRUE;

@@ -84,7 +84,6 @@ static gboolean probe(GError **error) {
 
     if (result != cudaSuccess)
         return fail_probe(result, error);
-    g_setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", FALSE);
     return TRUE;
 }
 
@@ -203,7 +202,7 @@ static void close_rank(gpointer rank) {
 
     if (self == NULL)
         return;
-    if (self->n_comms[REFIT_LINK_NETWORK] > 0 || self->work != NULL)
+    if (self->world != NULL || self->work != NULL)
         cudaSetDevice(self->device);
     if (self->running) /* its groups would be waited for */
         refit_gpu_comms_abort(self);
@@ -211,6 +210,7 @@ static void close_rank(gpointer rank) {
     if (self->work != NULL && self->hung) { /* to free these would be to wait for ever */
         self->work->staging = 0;
         self->work->table = NULL;
+        self->work->greetings = 0;
     }
     refit_gpu_work_free(self->work);
     refit_version_free(self->version);
@@ -331,15 +331,15 @@ static gboolean compare_plans(const RefitGpuRank *self, const RefitGpuRecord *al
     return TRUE;
 }
 
-/* Those that this plan wants and no plan before it did, of which all ranks have the same. */
+/* Communicators that this plan wants and no plan before it did, of which all ranks have the same;
+ * and the connections of all that it uses. Each has its own time. */
 static gboolean make_comms(RefitGpuRank *self, GError **error) {
     GError *failure = NULL;
 
-    if (!refit_gpu_comms_missing(self))
-        return TRUE;
     if (!refit_gpu_begin(self, error))
         return FALSE;
-    if (!refit_gpu_comms_extend(self, &failure))
+    if ((refit_gpu_comms_missing(self) && !refit_gpu_comms_extend(self, &failure)) ||
+        !refit_gpu_begin(self, &failure) || !refit_gpu_connect(self, &failure))
         g_assert(failure != NULL);
     return agree_on_comms(self, REFIT_GPU_PHASE_PREPARE, failure, error);
 }

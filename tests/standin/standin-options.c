@@ -180,7 +180,7 @@ static void read_options(void) {
         .jitter_us = from_environment("REFIT_STANDIN_JITTER_US", 0),
         .timeout_ms = from_environment("REFIT_STANDIN_TIMEOUT_MS", 10000),
         .ring = MAX(256, from_environment("REFIT_STANDIN_RING", 16384)),
-        .memory = from_environment("REFIT_STANDIN_MEMORY", (guint64)1 << 30),
+        .memory = from_environment("REFIT_STANDIN_MEMORY", (guint64)16 << 30),
         .span = from_environment("REFIT_STANDIN_SPAN", (guint64)1 << 35),
     };
     if (transport != NULL && !options.tcp && strcmp(transport, "memory") != 0) {

@@ -1,0 +1,270 @@
+/*
+ * Connections, before the first run: each rank meets its peers with a few bytes.
+ *
+ * NCCL connects two ranks when they first meet on a communicator, on all channels that the pair may
+ * use (2.28.9, enqueue.cc:2426): it allocates buffers and exchanges handles, milliseconds per peer.
+ * In the first update that would be part of its time, and would fail when an engine has filled the
+ * device since. So prepare does it, with a message of 16 bytes in each direction that the schedule
+ * has, and says beforehand when memory is short (refit-schedule-comms.h has the rule).
+ *
+ * Here NCCL waits for peers inside of its calls. So a thread makes them, and the rank's own waits
+ * for it as long as its time lasts. When that is over the thread is left to itself: to abort a
+ * communicator that it uses would free it under its hands. The rank then counts as one whose device
+ * hangs, and keeps what it has until its process ends.
+ *
+ * Peers are met by distance, so many distances in a group, nearest first: what a rank sends in a
+ * group, its peer receives in the same one, and no group is larger than others may be. Cost: a
+ * message per peer and direction, and what NCCL takes to connect.
+ */
+
+#include "gpu/executor/refit-gpu-private.h"
+
+#include "model/schedule/refit-schedule-comms.h"
+
+enum { GREETING_BYTES = 16, DISTANCES = REFIT_STEP_OPERATIONS / 2 };
+
+/* A communicator, as its ranks number themselves in it. */
+typedef struct {
+    ncclComm_t comm;
+    guint rank, n;            /* in it */
+    GArray *sends, *receives; /* guint: numbers in it */
+} Meeting;
+
+/* All of them, for the thread that outlives the rank's patience. */
+typedef struct {
+    gint n_users, done; /* atomic */
+    int device;
+    cudaStream_t stream;
+    guint64 greetings; /* device address: what is sent, and behind it a place for each receive */
+    guint n;
+    Meeting meetings[REFIT_N_LINKS * REFIT_SCHEDULE_COMMS];
+    ncclResult_t result;
+    guint failed; /* the meeting that ended with it */
+} Meetings;
+
+static void leave(Meetings *self) {
+    if (!g_atomic_int_dec_and_test(&self->n_users))
+        return;
+    for (guint i = 0; i < self->n; i++) {
+        g_array_unref(self->meetings[i].sends);
+        g_array_unref(self->meetings[i].receives);
+    }
+    g_free(self);
+}
+
+/* ---- on the thread ---- */
+
+static void *place_of(const Meetings *self, guint place) {
+    return (void *)(guintptr)(self->greetings + (guint64)place * GREETING_BYTES);
+}
+
+/* From the sender to the receiver, round all ranks. */
+static guint distance_of(const Meeting *meeting, guint peer, gboolean sends) {
+    guint from = sends ? meeting->rank : peer, to = sends ? peer : meeting->rank;
+
+    return (to + meeting->n - from) % meeting->n;
+}
+
+static gboolean is_at(const Meeting *meeting, guint peer, gboolean sends, guint first) {
+    guint distance = distance_of(meeting, peer, sends);
+
+    return distance >= first && distance < first + DISTANCES;
+}
+
+static gboolean has_any(const Meeting *meeting, guint first) {
+    gboolean any = FALSE;
+
+    for (guint i = 0; i < meeting->sends->len; i++)
+        any |= is_at(meeting, g_array_index(meeting->sends, guint, i), TRUE, first);
+    for (guint i = 0; i < meeting->receives->len; i++)
+        any |= is_at(meeting, g_array_index(meeting->receives, guint, i), FALSE, first);
+    return any;
+}
+
+static ncclResult_t submit(const Meetings *self, const Meeting *meeting, guint first) {
+    ncclResult_t result = ncclGroupStart(), end;
+
+    if (result != ncclSuccess)
+        return result;
+    for (guint i = 0; i < meeting->receives->len && result == ncclSuccess; i++) {
+        guint peer = g_array_index(meeting->receives, guint, i);
+
+        if (is_at(meeting, peer, FALSE, first))
+            result = ncclRecv(place_of(self, 1 + i), GREETING_BYTES, ncclUint8, (int)peer,
+                              meeting->comm, self->stream);
+    }
+    for (guint i = 0; i < meeting->sends->len && result == ncclSuccess; i++) {
+        guint peer = g_array_index(meeting->sends, guint, i);
+
+        if (is_at(meeting, peer, TRUE, first))
+            result = ncclSend(place_of(self, 0), GREETING_BYTES, ncclUint8, (int)peer,
+                              meeting->comm, self->stream);
+    }
+    end = ncclGroupEnd(); /* in any case, or this thread stays in the group */
+    return result == ncclSuccess ? end : result;
+}
+
+static gpointer meet_all(gpointer data) {
+    Meetings *self = data;
+    ncclResult_t result =
+        cudaSetDevice(self->device) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
+
+    for (guint i = 0; i < self->n && result == ncclSuccess; i++) {
+        const Meeting *meeting = &self->meetings[i];
+
+        self->failed = i;
+        for (guint first = 0; first < meeting->n && result == ncclSuccess; first += DISTANCES)
+            if (has_any(meeting, first))
+                result = submit(self, meeting, first);
+    }
+    self->result = result;
+    g_atomic_int_set(&self->done, 1);
+    leave(self);
+    return NULL;
+}
+
+/* ---- on the rank's own ---- */
+
+static guint count_domain(const RefitGpuRank *self) {
+    guint n = 0;
+
+    for (guint r = 0; r < self->n_ranks; r++)
+        n += self->domains[r] == self->domains[self->rank] ? 1 : 0;
+    return n;
+}
+
+static void add_meeting(const RefitGpuRank *self, Meetings *meetings, RefitLink link, guint comm) {
+    Meeting *meeting = &meetings->meetings[meetings->n++];
+
+    *meeting = (Meeting){.comm = self->comms[link][comm],
+                         .rank = self->rank,
+                         .n = self->n_ranks,
+                         .sends = g_array_new(FALSE, FALSE, sizeof(guint)),
+                         .receives = g_array_new(FALSE, FALSE, sizeof(guint))};
+    refit_schedule_comm_peers(self->work->program->schedule, self->rank, link, comm, meeting->sends,
+                              meeting->receives);
+    if (link != REFIT_LINK_NVLINK)
+        return;
+    meeting->rank = self->domain_ranks[self->rank];
+    meeting->n = count_domain(self);
+    for (guint i = 0; i < meeting->sends->len; i++) {
+        guint *peer = &g_array_index(meeting->sends, guint, i);
+        *peer = self->domain_ranks[*peer];
+    }
+    for (guint i = 0; i < meeting->receives->len; i++) {
+        guint *peer = &g_array_index(meeting->receives, guint, i);
+        *peer = self->domain_ranks[*peer];
+    }
+}
+
+static Meetings *list_meetings(const RefitGpuRank *self) {
+    const RefitSchedule *schedule = self->work->program->schedule;
+    Meetings *meetings = g_new0(Meetings, 1);
+
+    meetings->n_users = 2;
+    meetings->device = self->device;
+    meetings->stream = self->work->main;
+    meetings->greetings = self->work->greetings;
+    for (guint link = 0; link < REFIT_N_LINKS; link++)
+        for (guint i = 0; i < schedule->n_comms[link]; i++)
+            add_meeting(self, meetings, (RefitLink)link, i);
+    return meetings;
+}
+
+/* Whether the thread has come back; if not, nobody may use what it uses. */
+static gboolean wait_for_thread(RefitGpuRank *self, Meetings *meetings, GError **error) {
+    RefitGpuPoll poll = {0};
+
+    while (g_atomic_int_get(&meetings->done) == 0)
+        if (!refit_gpu_linger(self, &poll, "connecting to peers", error)) {
+            refit_gpu_comms_leave(self);
+            return FALSE;
+        }
+    return TRUE;
+}
+
+static gboolean wait_until_met(RefitGpuRank *self, GError **error) {
+    RefitGpuPoll poll = {0};
+    cudaError_t state;
+
+    while ((state = cudaStreamQuery(self->work->main)) == cudaErrorNotReady) {
+        cudaGetLastError(); /* or the next launch would be taken for a failure */
+        if (!refit_gpu_comms_poll(self, &poll, "connecting to peers", error))
+            return FALSE;
+    }
+    return refit_gpu_cuda(state, "cudaStreamQuery", error);
+}
+
+static gboolean meet(RefitGpuRank *self, GError **error) {
+    Meetings *meetings = list_meetings(self);
+    gboolean well;
+
+    g_thread_unref(g_thread_new("refit-connect", meet_all, meetings));
+    well = wait_for_thread(self, meetings, error) &&
+           refit_gpu_nccl(self, meetings->meetings[meetings->failed].comm, meetings->result,
+                          "connecting to peers", error) &&
+           wait_until_met(self, error);
+    leave(meetings);
+    return well;
+}
+
+/* ---- memory ---- */
+
+static gboolean get_free(guint64 *free_out, GError **error) {
+    size_t left, total;
+
+    if (!REFIT_GPU_CUDA(cudaMemGetInfo(&left, &total), error))
+        return FALSE;
+    *free_out = left;
+    return TRUE;
+}
+
+/* Connections of the schedule before are there already. */
+static gboolean check_room(const RefitGpuRank *self, guint64 left, GError **error) {
+    guint64 needed = refit_schedule_connection_bytes(self->work->program->schedule, self->rank);
+
+    if (needed <= self->connection_bytes || needed - self->connection_bytes <= left)
+        return TRUE;
+    g_set_error(error, REFIT_ERROR, REFIT_ERROR_BACKEND,
+                "NCCL's connections of this plan need %" G_GUINT64_FORMAT
+                " bytes of device memory, and %" G_GUINT64_FORMAT
+                " are free: leave it more, prepare before an engine fills the device, or state a "
+                "smaller memory: in the topology",
+                needed - self->connection_bytes, left);
+    return FALSE;
+}
+
+static guint most_peers(const RefitGpuRank *self) {
+    const RefitSchedule *schedule = self->work->program->schedule;
+    guint most = 0;
+
+    for (guint link = 0; link < REFIT_N_LINKS; link++)
+        for (guint i = 0; i < schedule->n_comms[link]; i++)
+            most = MAX(
+                most,
+                refit_schedule_connections(schedule, self->rank, (RefitLink)link, i)->n_receives);
+    return most;
+}
+
+static gboolean allocate_greetings(RefitGpuRank *self, GError **error) {
+    void *greetings = NULL;
+
+    if (!REFIT_GPU_CUDA(cudaMalloc(&greetings, (most_peers(self) + (gsize)1) * GREETING_BYTES),
+                        error))
+        return FALSE;
+    self->work->greetings = (guint64)(guintptr)greetings;
+    return TRUE;
+}
+
+gboolean refit_gpu_connect(RefitGpuRank *self, GError **error) {
+    guint64 before, after;
+
+    if (!allocate_greetings(self, error) || !get_free(&before, error) ||
+        !check_room(self, before, error) || !meet(self, error) || !get_free(&after, error))
+        return FALSE;
+    self->connection_bytes =
+        MAX(self->connection_bytes,
+            refit_schedule_connection_bytes(self->work->program->schedule, self->rank));
+    self->taken_bytes += before - MIN(before, after);
+    return TRUE;
+}
