@@ -12,11 +12,12 @@
 #define NOBODY G_MAXUINT32
 enum { MAX_COMPLAINTS = 3 };
 
-void refit_hub_send_error(RefitHubConnection *connection, guint8 type, const GError *error) {
+void refit_hub_send_error(RefitHub *hub, RefitHubConnection *connection, guint8 type,
+                          const GError *error) {
     g_autoptr(GByteArray) body = g_byte_array_new();
 
     refit_body_put_error(body, error);
-    refit_wire_send(connection->wire, type, body);
+    refit_hub_send(hub, connection, type, body);
 }
 
 void refit_hub_clear_records(RefitHub *hub) {
@@ -64,7 +65,7 @@ void refit_hub_send_verdict(RefitHub *hub) {
         REFIT_ERROR, hub->failure != NULL ? hub->failure->code : REFIT_ERROR_BACKEND, text->str);
     for (guint rank = 0; rank < hub->world; rank++)
         if (hub->members[rank] != NULL)
-            refit_hub_send_error(hub->members[rank], REFIT_FRAME_ABORT, hub->verdict);
+            refit_hub_send_error(hub, hub->members[rank], REFIT_FRAME_ABORT, hub->verdict);
     refit_hub_clear_records(hub);
     if (hub->end_us > 0)
         hub->end_us = MIN(hub->end_us, refit_deadline_us(hub->grace_s));
@@ -85,13 +86,16 @@ void refit_hub_ask_all(RefitHub *hub) {
     hub->verdict_us = refit_deadline_us(hub->grace_s);
     for (guint rank = 0; rank < hub->world; rank++)
         if (hub->members[rank] != NULL)
-            refit_wire_send(hub->members[rank]->wire, REFIT_FRAME_QUERY, NULL);
+            refit_hub_send(hub, hub->members[rank], REFIT_FRAME_QUERY, NULL);
 }
 
-gboolean refit_hub_all_answered(const RefitHub *hub) {
-    for (guint rank = 0; rank < hub->world; rank++)
+gboolean refit_hub_all_answered(RefitHub *hub) {
+    for (; hub->n_answered < hub->world; hub->n_answered++) {
+        const guint rank = hub->n_answered;
+
         if (hub->members[rank] != NULL && hub->failed[rank] == 0 && hub->answers[rank] == 0)
             return FALSE;
+    }
     return TRUE;
 }
 
@@ -171,7 +175,7 @@ void refit_hub_conclude(RefitHub *hub) {
 
             refit_body_put_u32(full, hub->number);
             put_records(hub, full);
-            refit_wire_send(hub->members[0]->wire, REFIT_FRAME_RESULT, full);
+            refit_hub_send(hub, hub->members[0], REFIT_FRAME_RESULT, full);
         }
         break;
     case REFIT_EXCHANGE_SAME:
@@ -184,7 +188,7 @@ void refit_hub_conclude(RefitHub *hub) {
     }
     for (guint rank = hub->operation == REFIT_EXCHANGE_REPORT ? 1 : 0; rank < hub->world; rank++)
         if (hub->members[rank] != NULL)
-            refit_wire_send(hub->members[rank]->wire, REFIT_FRAME_RESULT, body);
+            refit_hub_send(hub, hub->members[rank], REFIT_FRAME_RESULT, body);
     hub->number++;
     refit_hub_clear_records(hub);
 }

@@ -10,6 +10,9 @@
 #include <string.h>
 #include <sys/socket.h>
 
+/* All ranks of a large job come at the same time. The system may allow fewer (net.core.somaxconn);
+ * TCP tries again then. */
+enum { BACKLOG = 8192 };
 #define CONNECT_AGAIN_S 0.05
 /* Beyond its own time-out, a rank leaves the hub time to decide and to say what it has decided. */
 #define HUB_MARGIN_S (2 * REFIT_RENDEZVOUS_GRACE_S)
@@ -65,7 +68,7 @@ GSocket *refit_rendezvous_listen(const char *address, guint port, guint *port_ou
                               G_SOCKET_PROTOCOL_TCP, &local);
     }
     if (socket != NULL) {
-        g_socket_set_listen_backlog(socket, 1024);
+        g_socket_set_listen_backlog(socket, BACKLOG);
         if (g_socket_bind(socket, bound, TRUE, &local) && g_socket_listen(socket, &local))
             actual = g_socket_get_local_address(socket, &local);
     }

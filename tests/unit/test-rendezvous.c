@@ -515,7 +515,7 @@ static void a_hub_that_cannot_accept_says_so(void) {
     close(free_fd);
     g_assert_cmpint(getrlimit(RLIMIT_NOFILE, &before), ==, 0);
     lowered = before;
-    lowered.rlim_cur = (rlim_t)free_fd + 2; /* for rank 0's own connection */
+    lowered.rlim_cur = (rlim_t)free_fd + 3; /* for rank 0's own connection, and to watch it */
     g_assert_cmpint(setrlimit(RLIMIT_NOFILE, &lowered), ==, 0);
     run_ranks(&job, 0, 1);
     g_assert_cmpint(setrlimit(RLIMIT_NOFILE, &before), ==, 0);
