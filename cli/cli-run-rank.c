@@ -69,8 +69,9 @@ static gboolean gather(gpointer user_data, gconstpointer mine, gsize bytes, gpoi
                                     error);
 }
 
-static gboolean broadcast(gpointer user_data, gpointer data, gsize bytes, GError **error) {
-    return refit_rendezvous_broadcast(user_data, "executor", data, bytes, error);
+static gboolean broadcast(gpointer user_data, gpointer data, gsize bytes, double timeout_s,
+                          GError **error) {
+    return refit_rendezvous_spread(user_data, "executor", data, bytes, timeout_s, error);
 }
 
 static gboolean check(gpointer user_data, GError **error) {

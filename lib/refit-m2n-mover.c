@@ -110,7 +110,19 @@ static gboolean gather_for_executor(gpointer user_data, gconstpointer mine, gsiz
 
     if (!m2n_gather(self->gather, mine, bytes, all, timeout_s, error))
         return FALSE;
-    memset(came, 1, self->n_ranks);
+    if (came != NULL)
+        memset(came, 1, self->n_ranks);
+    return TRUE;
+}
+
+static gboolean broadcast_for_executor(gpointer user_data, gpointer data, gsize bytes,
+                                       double timeout_s, GError **error) {
+    const M2nMover *self = user_data;
+    g_autofree guint8 *all = g_malloc(self->n_ranks * bytes);
+
+    if (!m2n_gather(self->gather, data, bytes, all, timeout_s, error))
+        return FALSE;
+    memcpy(data, all, bytes);
     return TRUE;
 }
 
@@ -121,7 +133,9 @@ static gboolean open_executor(M2nMover *self, guint max_blocks, GError **error) 
         .n_ranks = self->n_ranks,
         .device = self->device,
         .domains = domains,
-        .peers = {.gather = gather_for_executor, .user_data = self},
+        .peers = {.gather = gather_for_executor,
+                  .broadcast = broadcast_for_executor,
+                  .user_data = self},
         .timeout_s = self->timeout_s,
         .untimed = TRUE,
         .kernel_blocks = max_blocks,

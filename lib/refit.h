@@ -237,6 +237,10 @@ REFIT_API RefitStatus refit_job_probe(RefitJob *job, const char *executor, uint3
  * rank calls it in the same order with the same size. Returns when all have come or after
  * `timeout_s`: came[r] becomes 1 for each rank that has, the same ones on all ranks. 0: it cannot
  * go on at all, and `message` says why.
+ *
+ * By its nature it brings all records to every rank, N ranks N * N * `bytes`, where one agreement of
+ * ranks over TCP is N messages to rank 0 and N from it. A call in which all is well gathers 56 and
+ * 16 bytes.
  */
 typedef int (*RefitGatherFunc)(void *data, const void *mine, size_t bytes, void *all, uint8_t *came,
                                double timeout_s, char *message, size_t message_size);

@@ -19,10 +19,10 @@ typedef enum {
     REFIT_GPU_PHASE_WAIT,
 } RefitGpuPhase;
 
-enum { REFIT_GPU_STUCK_PEERS = 6, REFIT_GPU_TEXT = 256 };
+enum { REFIT_GPU_STUCK_PEERS = 6, REFIT_GPU_TEXT = 256, REFIT_GPU_VERDICT_TEXT = 1024 };
 
 /*
- * What a rank says of itself in each phase. Every rank hears it of every other, so only the head is
+ * What a rank says of itself in each phase. Rank 0 hears it of every other, so only the head is
  * said always; the rest, when the head of any rank says that it has failed.
  */
 typedef struct {
@@ -39,6 +39,14 @@ typedef struct {
 } RefitGpuRecord;
 
 #define REFIT_GPU_HEAD_BYTES offsetof(RefitGpuRecord, peers)
+
+/* What rank 0 makes of the heads of all ranks. */
+typedef struct {
+    guint32 failed;   /* 0: all is well, else 1 + RefitError */
+    guint32 asks_why; /* a rank has failed: all say the rest of their records */
+    guint32 rank;     /* this one, the first of those; should the rest not be heard */
+    guint32 breaks;   /* a rank is absent: nothing can be agreed upon any more */
+} RefitGpuVerdict;
 
 /* ---- what has been prepared ---- */
 
@@ -173,18 +181,19 @@ void refit_gpu_record_init(RefitGpuRecord *record, RefitGpuPhase phase);
 guint64 refit_gpu_digest_head(const char *digest);
 /* Of steps and communicators of all ranks. Cost: steps. */
 guint64 refit_gpu_schedule_hash(const RefitSchedule *schedule);
+/* On rank 0: what the records of all ranks, who are well and in the same phase, say together. */
+typedef gboolean (*RefitGpuJudge)(const RefitGpuRank *self, const RefitGpuRecord *all,
+                                  GError **error);
 /*
- * Says `mine`, which is failed when `failure` is not NULL (takes ownership), and hears all others.
- * TRUE, with their records in *all_out (free with g_free; may be NULL), when none is absent or has
- * failed, and all are in the same phase.
+ * Says `mine`, which is failed when `failure` is not NULL (takes ownership), and hears the verdict
+ * of rank 0. TRUE when no rank is absent or has failed, all are in the same phase, and `judge`
+ * (NULL: nobody) finds nothing wrong; else FALSE with one error on all ranks.
  */
 gboolean refit_gpu_agree(RefitGpuRank *self, RefitGpuRecord *mine, GError *failure,
-                         RefitGpuRecord **all_out, GError **error) G_GNUC_WARN_UNUSED_RESULT;
+                         RefitGpuJudge judge, GError **error) G_GNUC_WARN_UNUSED_RESULT;
 /* `bytes` bytes of rank 0 replace those of the others. */
 gboolean refit_gpu_spread(RefitGpuRank *self, gpointer bytes, gsize size, GError **error)
     G_GNUC_WARN_UNUSED_RESULT;
-/* "rank 3", "ranks 3, 5 and 8", "ranks 3, 5, 8, 9 and 12 more". Caller frees. */
-char *refit_gpu_list_ranks(const guint *ranks, guint n);
 
 /* ---- refit-gpu-comm.c ---- */
 

@@ -2,8 +2,8 @@
  * The table of the plugin: is there a GPU, opening and closing a rank, preparing a program. Opening
  * finds each rank's place in its NVLink domain; preparing compares what must be the same on all
  * ranks, the plan by its digest, the schedule by a hash and the sizes of messages by sums of hashes
- * over both of their ends, before the first byte moves. Cost: two gathers, the communicators, and
- * what refit-gpu-prepare.c says.
+ * over both of their ends, before the first byte moves. Cost: two agreements, the communicators,
+ * and what refit-gpu-prepare.c says.
  */
 
 #include "gpu/executor/refit-gpu-private.h"
@@ -106,8 +106,9 @@ static gboolean check_config(const RefitGpuConfig *config, GError **error) {
     }
     if (config->n_ranks == 0 || config->n_ranks > INT_MAX || config->rank >= config->n_ranks)
         wrong = "a rank must be below the number of ranks";
-    else if (config->domains == NULL || config->peers.gather == NULL)
-        wrong = "the domains of all ranks and a function that gathers are needed";
+    else if (config->domains == NULL || config->peers.gather == NULL ||
+             config->peers.broadcast == NULL)
+        wrong = "the domains of all ranks and functions that gather and broadcast are needed";
     else if (!(config->timeout_s > 0 && config->timeout_s < 1e6))
         wrong = "the time-out must be above 0 and below 1e6 s";
     for (guint r = 0; wrong == NULL && r < config->n_ranks; r++)
@@ -179,7 +180,6 @@ static gboolean agree_on_comms(RefitGpuRank *self, RefitGpuPhase phase, GError *
 }
 
 static gboolean join(RefitGpuRank *self, GError **error) {
-    g_autofree RefitGpuRecord *all = NULL;
     GError *failure = NULL;
     RefitGpuRecord mine;
     ncclUniqueId id = {{0}};
@@ -190,7 +190,7 @@ static gboolean join(RefitGpuRank *self, GError **error) {
     mine.same = hash_domains(self);
     if (!enter_first(self, &id, &failure))
         g_assert(failure != NULL);
-    if (!refit_gpu_agree(self, &mine, failure, &all, error) || !check_domains(self, all, error) ||
+    if (!refit_gpu_agree(self, &mine, failure, check_domains, error) ||
         !refit_gpu_spread(self, &id, sizeof id, error) || !refit_gpu_begin(self, error))
         return FALSE;
     if (!refit_gpu_comms_open(self, &id, &failure))
@@ -346,7 +346,6 @@ static gboolean make_comms(RefitGpuRank *self, GError **error) {
 
 static gboolean prepare(gpointer rank, const RefitExecutorWork *what, GError **error) {
     RefitGpuRank *self = rank;
-    g_autofree RefitGpuRecord *all = NULL;
     GError *failure = NULL;
     RefitGpuRecord mine;
 
@@ -364,8 +363,7 @@ static gboolean prepare(gpointer rank, const RefitExecutorWork *what, GError **e
         mine.sent = self->work->sent;
         mine.received = self->work->received;
     }
-    if (refit_gpu_agree(self, &mine, failure, &all, error) && compare_plans(self, all, error) &&
-        make_comms(self, error))
+    if (refit_gpu_agree(self, &mine, failure, compare_plans, error) && make_comms(self, error))
         return TRUE;
     g_clear_pointer(&self->work, refit_gpu_work_free);
     return FALSE;

@@ -16,11 +16,12 @@
  *   close()
  *
  * All ranks call open, prepare, start and wait in the same order, also those without a part in a
- * plan. What they must agree on goes through the caller's RefitGpuPeers: open gathers twice on
- * every rank, prepare twice when the plan has more streams than those before it, and the others
- * once, also on a rank that has failed by then, so that all ranks return the same verdict. Each
- * time a rank says that it has failed, all gather once more, to hear why. (start, when it fails
- * after it has gathered, gathers in the place of wait.)
+ * plan. What they must agree on goes through the caller's RefitGpuPeers to rank 0, which judges it
+ * and tells all the verdict: open agrees twice, prepare twice when the plan has more streams than
+ * those before it, and the others once, also on a rank that has failed by then, so that all ranks
+ * return the same. To agree is to gather once and to broadcast once, some 50 bytes from and some 20
+ * to each rank; when a rank has failed or is absent, once more each, to hear why and to say so.
+ * (start, when it fails after it has agreed, agrees in the place of wait.)
  *
  * Failure. A run that a rank does not finish within `timeout_s` fails on all ranks; the error names
  * those that did not report, or the one whose kernel has not ended, or else the ones that wait for
@@ -39,26 +40,30 @@
 
 G_BEGIN_DECLS
 
-#define REFIT_GPU_ABI 3
+#define REFIT_GPU_ABI 4
 #define REFIT_GPU_SYMBOL "refit_gpu"
 
 /* How a rank reaches the others; the calls come from the thread that uses the executor. */
 typedef struct {
     /*
-     * Brings together what all ranks say: `bytes` bytes of each, by rank, in `all`; some 50, or
-     * some 300 when a rank has failed, or 128 in the place of a broadcast. Calls come in the same
-     * order and with the same size on every rank. It returns when every rank has come or after
-     * `timeout_s`: came[r] takes 1 for each rank that has come and 0 for others, whose bytes are
-     * undefined; the same on all ranks, also on one that comes later. FALSE, also for absent ranks
-     * if it prefers to name them itself, when it cannot go on.
+     * Brings what all ranks say to rank 0: `bytes` bytes of each, by rank, in `all`; some 50, or
+     * some 300 when a rank has failed. Other ranks pass NULL for `all` and `came`. Calls come in
+     * the same order and with the same size on every rank. It returns, on all ranks, when every
+     * rank has come or after `timeout_s`: came[r] takes 1 for each rank that has come and 0 for
+     * others, whose bytes are undefined; it stays so when one comes later. FALSE, with the same
+     * error on all ranks, when rank 0 has not come; also for other absent ranks if it prefers to
+     * name them itself, and when it cannot go on.
      */
     gboolean (*gather)(gpointer user_data, gconstpointer mine, gsize bytes, gpointer all,
                        guint8 *came, double timeout_s, GError **error);
     /*
-     * May be NULL: then a gather serves, in its place. `bytes` bytes of rank 0 replace those of all
-     * others. Called once, by open, between its gathers. FALSE when it cannot go on.
+     * `bytes` bytes of rank 0 replace those of all others; 20, 128 or some 1000. It follows a
+     * gather that rank 0 has come to, and returns when rank 0's bytes are there, also on a rank
+     * that comes late; best without waiting for those that have not come. FALSE, also after
+     * `timeout_s`, when it cannot go on.
      */
-    gboolean (*broadcast)(gpointer user_data, gpointer data, gsize bytes, GError **error);
+    gboolean (*broadcast)(gpointer user_data, gpointer data, gsize bytes, double timeout_s,
+                          GError **error);
     /* May be NULL. Never waits: FALSE when another rank is known to have failed. Called every few
      * milliseconds in long waits. Nothing is gathered after it returned FALSE. */
     gboolean (*check)(gpointer user_data, GError **error);

@@ -157,26 +157,60 @@ static void put_agreement(const RefitHub *hub, GByteArray *body) {
                         (guint)g_bytes_get_size(hub->records[first]));
 }
 
+/* "ranks 3, 5 of 8 did not come to \"pack\" within 4 s". Free with g_free. */
+static char *describe_absent(const RefitHub *hub) {
+    g_autofree guint8 *absent = g_new0(guint8, hub->world);
+    g_autofree char *names = NULL;
+
+    for (guint rank = 0; rank < hub->world; rank++)
+        absent[rank] = hub->records[rank] == NULL;
+    names = name_ranks(hub, absent);
+    return g_strdup_printf("%s of %u did not %s%s%s within %g s", names, hub->world,
+                           hub->number == 0 ? "join" : "come to \"",
+                           hub->number == 0 ? "" : hub->what, hub->number == 0 ? "" : "\"",
+                           hub->wait_s);
+}
+
+/* What rank 0 is told of an exchange that is for it alone; others only learn that it is over. A
+ * collection without rank 0 has nobody to judge it. */
+static void conclude_for_first(RefitHub *hub, GByteArray *body) {
+    const gboolean collects = hub->operation == REFIT_EXCHANGE_COLLECT;
+    const guint8 well = hub->records[0] != NULL;
+
+    if (collects)
+        g_byte_array_append(body, &well, 1);
+    if (!well) {
+        g_autofree char *absent = describe_absent(hub);
+
+        refit_body_put_text(body, absent, REFIT_RENDEZVOUS_TEXT);
+    } else if (hub->members[0] != NULL) {
+        g_autoptr(GByteArray) full = g_byte_array_new();
+
+        g_byte_array_append(full, body->data, body->len);
+        put_records(hub, full);
+        refit_hub_send(hub, hub->members[0], REFIT_FRAME_RESULT, full);
+    }
+}
+
 void refit_hub_conclude(RefitHub *hub) {
+    const gboolean for_first =
+        (hub->operation == REFIT_EXCHANGE_REPORT || hub->operation == REFIT_EXCHANGE_COLLECT) &&
+        hub->records[0] != NULL;
     g_autoptr(GByteArray) body = g_byte_array_new();
 
     refit_body_put_u32(body, hub->number);
     switch (hub->operation) {
     case REFIT_EXCHANGE_BROADCAST:
-        g_byte_array_append(body, g_bytes_get_data(hub->records[0], NULL), (guint)hub->size);
+    case REFIT_EXCHANGE_SPREAD:
+        g_byte_array_append(body, g_bytes_get_data(hub->records[0], NULL),
+                            (guint)g_bytes_get_size(hub->records[0]));
         break;
     case REFIT_EXCHANGE_GATHER:
-    case REFIT_EXCHANGE_COLLECT:
         put_records(hub, body);
         break;
     case REFIT_EXCHANGE_REPORT:
-        if (hub->members[0] != NULL) {
-            g_autoptr(GByteArray) full = g_byte_array_new();
-
-            refit_body_put_u32(full, hub->number);
-            put_records(hub, full);
-            refit_hub_send(hub, hub->members[0], REFIT_FRAME_RESULT, full);
-        }
+    case REFIT_EXCHANGE_COLLECT:
+        conclude_for_first(hub, body);
         break;
     case REFIT_EXCHANGE_SAME:
         refit_body_put_u32(body, first_other(hub));
@@ -186,7 +220,7 @@ void refit_hub_conclude(RefitHub *hub) {
         put_agreement(hub, body);
         break;
     }
-    for (guint rank = hub->operation == REFIT_EXCHANGE_REPORT ? 1 : 0; rank < hub->world; rank++)
+    for (guint rank = for_first ? 1 : 0; rank < hub->world; rank++)
         if (hub->members[rank] != NULL)
             refit_hub_send(hub, hub->members[rank], REFIT_FRAME_RESULT, body);
     hub->number++;
@@ -194,17 +228,9 @@ void refit_hub_conclude(RefitHub *hub) {
 }
 
 void refit_hub_say_absent(RefitHub *hub) {
-    g_autofree guint8 *absent = g_new0(guint8, hub->world);
-    g_autofree char *names = NULL;
-    g_autoptr(GString) text = g_string_new(NULL);
+    g_autofree char *absent = describe_absent(hub);
+    g_autoptr(GString) text = g_string_new(absent);
 
-    for (guint rank = 0; rank < hub->world; rank++)
-        absent[rank] = hub->records[rank] == NULL;
-    names = name_ranks(hub, absent);
-    g_string_append_printf(text, "%s of %u did not %s%s%s within %g s", names, hub->world,
-                           hub->number == 0 ? "join" : "come to \"",
-                           hub->number == 0 ? "" : hub->what, hub->number == 0 ? "" : "\"",
-                           hub->timeout_s);
     for (guint i = 0; i < hub->refusals->len; i++)
         g_string_append_printf(text, "%s%s", i == 0 ? "; refused: " : ", ",
                                (const char *)hub->refusals->pdata[i]);
@@ -221,7 +247,8 @@ void refit_hub_check_complete(RefitHub *hub) {
 
     if (hub->n_here == 0 || hub->verdict != NULL)
         return;
-    if (hub->n_here == hub->world)
+    if (hub->n_here == hub->world ||
+        (hub->operation == REFIT_EXCHANGE_SPREAD && hub->records[0] != NULL))
         refit_hub_conclude(hub);
     else if (left != NULL)
         refit_hub_fail(hub, g_error_new(REFIT_ERROR, REFIT_ERROR_BACKEND,
@@ -254,8 +281,8 @@ gboolean refit_hub_take_record(RefitHub *hub, guint rank, GByteArray *body) {
     g_autofree char *what = refit_body_get_text(&reader);
     guint32 timeout_ms = refit_body_get_u32(&reader);
     gsize size = reader.left;
-    /* Agreements are of any size; of all others the sizes are equal. */
-    gboolean sized = operation != REFIT_EXCHANGE_AGREE;
+    /* Agreements are of any size, and only rank 0 has something to spread. */
+    gboolean sized = operation != REFIT_EXCHANGE_AGREE && operation != REFIT_EXCHANGE_SPREAD;
 
     if (reader.failed || operation >= REFIT_N_EXCHANGES || number > hub->number ||
         size > REFIT_RENDEZVOUS_MAX_RECORD)
@@ -269,8 +296,10 @@ gboolean refit_hub_take_record(RefitHub *hub, guint rank, GByteArray *body) {
         hub->what = g_steal_pointer(&what);
         hub->size = size;
         hub->first = rank;
-        if (number > 0)
-            hub->deadline_us = refit_deadline_us(timeout_ms / 1000.0);
+        if (number > 0) {
+            hub->wait_s = timeout_ms / 1000.0;
+            hub->deadline_us = refit_deadline_us(hub->wait_s);
+        }
     } else if (operation != hub->operation || !g_str_equal(what, hub->what) ||
                (sized && size != hub->size)) {
         fail_apart(hub, rank, what, size);

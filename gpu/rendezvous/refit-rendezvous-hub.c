@@ -56,6 +56,7 @@ static RefitHub *new_hub(const RefitHubOptions *options) {
     hub->left = g_new0(guint8, hub->world);
     hub->refusals = g_ptr_array_new_with_free_func(g_free);
     hub->complaints = g_ptr_array_new_with_free_func(g_free);
+    hub->wait_s = hub->timeout_s;
     hub->deadline_us = refit_deadline_us(hub->timeout_s); /* of the joining */
     return hub;
 }

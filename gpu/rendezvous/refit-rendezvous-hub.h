@@ -47,6 +47,7 @@ typedef struct {
     gsize size;
     GBytes **records; /* per rank */
     guint n_here, first;
+    double wait_s;      /* that the first to come allows for it */
     gint64 deadline_us; /* 0: nobody waits */
     /* Per rank: said why it failed; its connection closed; said that it is there; left */
     guint8 *failed, *gone, *answers, *left;

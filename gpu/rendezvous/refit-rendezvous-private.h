@@ -45,7 +45,8 @@ typedef enum {
     REFIT_EXCHANGE_REPORT, /* gathered for rank 0 only */
     REFIT_EXCHANGE_SAME,
     REFIT_EXCHANGE_AGREE,
-    REFIT_EXCHANGE_COLLECT, /* does without absent ranks */
+    REFIT_EXCHANGE_COLLECT, /* a report that does without absent ranks */
+    REFIT_EXCHANGE_SPREAD,  /* a broadcast that waits for rank 0 alone */
     REFIT_N_EXCHANGES
 } RefitExchangeOperation;
 

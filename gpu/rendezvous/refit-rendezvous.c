@@ -435,11 +435,13 @@ gboolean refit_rendezvous_barrier(RefitRendezvous *rendezvous, const char *what,
     return refit_rendezvous_agree(rendezvous, what, NULL, error);
 }
 
-gboolean refit_rendezvous_broadcast(RefitRendezvous *rendezvous, const char *what, void *bytes,
-                                    gsize size, GError **error) {
+/* The result of an exchange that brings the bytes of rank 0. */
+static gboolean receive_bytes(RefitRendezvous *rendezvous, RefitExchangeOperation operation,
+                              const char *what, gsize sent, void *bytes, gsize size,
+                              double timeout_s, GError **error) {
     RefitBodyReader reader;
-    g_autoptr(GByteArray) result = exchange(rendezvous, REFIT_EXCHANGE_BROADCAST, what, bytes, size,
-                                            rendezvous->timeout_s, &reader, error);
+    g_autoptr(GByteArray) result =
+        exchange(rendezvous, operation, what, bytes, sent, timeout_s, &reader, error);
 
     if (result == NULL)
         return FALSE;
@@ -450,41 +452,63 @@ gboolean refit_rendezvous_broadcast(RefitRendezvous *rendezvous, const char *wha
     return TRUE;
 }
 
+gboolean refit_rendezvous_broadcast(RefitRendezvous *rendezvous, const char *what, void *bytes,
+                                    gsize size, GError **error) {
+    return receive_bytes(rendezvous, REFIT_EXCHANGE_BROADCAST, what, size, bytes, size,
+                         rendezvous->timeout_s, error);
+}
+
+gboolean refit_rendezvous_spread(RefitRendezvous *rendezvous, const char *what, void *bytes,
+                                 gsize size, double timeout_s, GError **error) {
+    return receive_bytes(rendezvous, REFIT_EXCHANGE_SPREAD, what, rendezvous->rank == 0 ? size : 0,
+                         bytes, size, timeout_s, error);
+}
+
+/* Whether records of that size fit into an exchange of all ranks. */
+static gboolean check_size(const RefitRendezvous *rendezvous, const char *what, gsize size,
+                           GError **error) {
+    if (size <= REFIT_RENDEZVOUS_MAX_RECORD &&
+        (size + 1) * rendezvous->world < REFIT_FRAME_HUB_LIMIT - sizeof(guint32))
+        return TRUE;
+    g_set_error(error, REFIT_ERROR, REFIT_ERROR_LIMIT,
+                "%s: %" G_GSIZE_FORMAT " bytes of each of %u ranks; a rank can tell %d, and all "
+                "together %d",
+                what, size, rendezvous->world, REFIT_RENDEZVOUS_MAX_RECORD, REFIT_FRAME_HUB_LIMIT);
+    return FALSE;
+}
+
+/* Takes the records of all ranks; `came` may be NULL. */
+static gboolean take_records(RefitRendezvous *rendezvous, const RefitBodyReader *reader, gsize size,
+                             void *all, guint8 *came, GError **error) {
+    if (reader->left != rendezvous->world * (size + 1))
+        return no_result(rendezvous, error);
+    if (came != NULL)
+        memcpy(came, reader->at, rendezvous->world);
+    if (size > 0)
+        memcpy(all, reader->at + rendezvous->world, rendezvous->world * size);
+    return TRUE;
+}
+
 static gboolean gather(RefitRendezvous *rendezvous, RefitExchangeOperation operation,
-                       const char *what, const void *record, gsize size, void *all, guint8 *came,
-                       double timeout_s, GError **error) {
+                       const char *what, const void *record, gsize size, void *all,
+                       GError **error) {
     RefitBodyReader reader;
     g_autoptr(GByteArray) result = NULL;
 
-    if (size > REFIT_RENDEZVOUS_MAX_RECORD ||
-        (size + 1) * rendezvous->world > REFIT_FRAME_HUB_LIMIT - sizeof(guint32)) {
-        g_set_error(error, REFIT_ERROR, REFIT_ERROR_LIMIT,
-                    "%s: %" G_GSIZE_FORMAT " bytes of each of %u ranks; a rank can tell %d, and "
-                    "all together %d",
-                    what, size, rendezvous->world, REFIT_RENDEZVOUS_MAX_RECORD,
-                    REFIT_FRAME_HUB_LIMIT);
+    if (!check_size(rendezvous, what, size, error))
         return FALSE;
-    }
-    result = exchange(rendezvous, operation, what, record, size, timeout_s, &reader, error);
-    if (result == NULL)
-        return FALSE;
-    if (all == NULL) /* a report, and not to this rank */
-        return TRUE;
-    if (reader.left != rendezvous->world * (size + 1))
-        return no_result(rendezvous, error);
-    if (came != NULL)
-        memcpy(came, reader.at, rendezvous->world);
-    if (size > 0)
-        memcpy(all, reader.at + rendezvous->world, rendezvous->world * size);
-    return TRUE;
+    result =
+        exchange(rendezvous, operation, what, record, size, rendezvous->timeout_s, &reader, error);
+    /* Without `all` it is a report, and not to this rank. */
+    return result != NULL &&
+           (all == NULL || take_records(rendezvous, &reader, size, all, NULL, error));
 }
 
 gboolean refit_rendezvous_gather(RefitRendezvous *rendezvous, const char *what, const void *record,
                                  gsize size, guint8 **all_out, GError **error) {
     g_autofree guint8 *all = g_malloc0(rendezvous->world * size + 1);
 
-    if (!gather(rendezvous, REFIT_EXCHANGE_GATHER, what, record, size, all, NULL,
-                rendezvous->timeout_s, error))
+    if (!gather(rendezvous, REFIT_EXCHANGE_GATHER, what, record, size, all, error))
         return FALSE;
     *all_out = g_steal_pointer(&all);
     return TRUE;
@@ -494,8 +518,7 @@ gboolean refit_rendezvous_report(RefitRendezvous *rendezvous, const char *what, 
                                  gsize size, guint8 **all_out, GError **error) {
     g_autofree guint8 *all = rendezvous->rank == 0 ? g_malloc0(rendezvous->world * size + 1) : NULL;
 
-    if (!gather(rendezvous, REFIT_EXCHANGE_REPORT, what, record, size, all, NULL,
-                rendezvous->timeout_s, error))
+    if (!gather(rendezvous, REFIT_EXCHANGE_REPORT, what, record, size, all, error))
         return FALSE;
     *all_out = g_steal_pointer(&all);
     return TRUE;
@@ -504,8 +527,28 @@ gboolean refit_rendezvous_report(RefitRendezvous *rendezvous, const char *what, 
 gboolean refit_rendezvous_collect(RefitRendezvous *rendezvous, const char *what, const void *record,
                                   gsize size, void *all, guint8 *came, double timeout_s,
                                   GError **error) {
-    return gather(rendezvous, REFIT_EXCHANGE_COLLECT, what, record, size, all, came, timeout_s,
-                  error);
+    RefitBodyReader reader;
+    g_autoptr(GByteArray) result = NULL;
+    const guint8 *well;
+
+    if (!check_size(rendezvous, what, size, error))
+        return FALSE;
+    result =
+        exchange(rendezvous, REFIT_EXCHANGE_COLLECT, what, record, size, timeout_s, &reader, error);
+    if (result == NULL)
+        return FALSE;
+    well = refit_body_get_bytes(&reader, 1);
+    if (well == NULL)
+        return no_result(rendezvous, error);
+    if (*well == 0) {
+        g_autofree char *absent = refit_body_get_text(&reader);
+
+        if (absent == NULL)
+            return no_result(rendezvous, error);
+        g_set_error_literal(error, REFIT_ERROR, REFIT_ERROR_BACKEND, absent);
+        return FALSE;
+    }
+    return all == NULL || take_records(rendezvous, &reader, size, all, came, error);
 }
 
 gboolean refit_rendezvous_same(RefitRendezvous *rendezvous, const char *what, const void *record,

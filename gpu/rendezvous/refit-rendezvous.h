@@ -22,7 +22,7 @@
 
 G_BEGIN_DECLS
 
-#define REFIT_RENDEZVOUS_VERSION 1U
+#define REFIT_RENDEZVOUS_VERSION 2U
 #define REFIT_RENDEZVOUS_MAX_WORLD 65536U
 #define REFIT_RENDEZVOUS_MAX_RECORD 65536 /* bytes that a rank contributes to an exchange */
 /* Most that world * (size + 1) may be in an exchange that gathers. */
@@ -82,13 +82,21 @@ gboolean refit_rendezvous_report(RefitRendezvous *rendezvous, const char *what, 
                                  gsize size, guint8 **all_out, GError **error)
     G_GNUC_WARN_UNUSED_RESULT;
 /*
- * Like refit_rendezvous_gather() into `all` of world * size bytes, but does without those that do
+ * Like refit_rendezvous_report() into `all` of world * size bytes, but does without those that do
  * not come within `timeout_s` of the first: came[rank] takes 1 for each rank that has, and records
- * of others are zero. All ranks see the same ones as absent, these themselves when they come later.
+ * of others are zero. Both are of rank 0 alone, which is told the same however late it comes, and
+ * NULL elsewhere. When rank 0 itself is absent all ranks fail, with one error, whenever they come.
  */
 gboolean refit_rendezvous_collect(RefitRendezvous *rendezvous, const char *what, const void *record,
                                   gsize size, void *all, guint8 *came, double timeout_s,
                                   GError **error) G_GNUC_WARN_UNUSED_RESULT;
+/*
+ * Like refit_rendezvous_broadcast(), but waits for rank 0 alone: ranks that come later find its
+ * bytes there.
+ */
+gboolean refit_rendezvous_spread(RefitRendezvous *rendezvous, const char *what, void *bytes,
+                                 gsize size, double timeout_s, GError **error)
+    G_GNUC_WARN_UNUSED_RESULT;
 /* TRUE when `record` is the same on all ranks; else the error (REFIT_ERROR_INVALID) names the first
  * that differs from rank 0. */
 gboolean refit_rendezvous_same(RefitRendezvous *rendezvous, const char *what, const void *record,

@@ -441,6 +441,7 @@ static void *member_main(void *argument) {
         .device = (int)self->rank,
         .domains = domains,
         .peers = {.gather = meet_gather,
+                  .broadcast = meet_broadcast,
                   .check = self->run->informs ? meet_check : NULL,
                   .fail = self->run->informs ? meet_fail : NULL,
                   .user_data = &self->seat},
