@@ -111,6 +111,25 @@ int refit_wire_take(RefitWire *wire, GByteArray **body_out);
  * `deadline_us` of the monotonic clock. */
 void refit_wire_wait(RefitWire *wire, gint64 deadline_us);
 
+/* ---- a rank's end ---- */
+
+struct _RefitRendezvous {
+    guint rank, world;
+    double timeout_s;
+    char *place; /* "host:port" of rank 0 */
+    RefitWire *wire;
+    GThread *hub;       /* on rank 0 */
+    guint32 number;     /* of the next exchange */
+    GByteArray *result; /* of exchange `number`, when it is there already */
+    GError *failure;
+};
+
+/* Connects and makes the proofs. Tries again as long as nobody answers, as rank 0 may start later,
+ * or hangs up, as it does when it is hard pressed; at most for the time-out. */
+gboolean refit_rendezvous_connect(RefitRendezvous *rendezvous,
+                                  const RefitRendezvousOptions *options, GError **error)
+    G_GNUC_WARN_UNUSED_RESULT;
+
 /* ---- proofs ---- */
 
 typedef struct {
