@@ -27,6 +27,7 @@ typedef struct {
 } Rank;
 
 void cli_run_report_clear(CliRunReport *report) {
+    g_clear_pointer(&report->place_note, g_free);
     g_clear_pointer(&report->ranks, g_free);
     g_clear_pointer(&report->agreed_s, g_free);
     g_clear_pointer(&report->duration_s, g_free);
@@ -141,6 +142,7 @@ static gboolean open_executor(Rank *self, int device, GError **error) {
                                  .n_ranks = refit_rendezvous_world(self->rendezvous),
                                  .device = device,
                                  .domains = self->run->domains,
+                                 .nodes = self->run->nodes,
                                  .peers = {.gather = gather,
                                            .broadcast = broadcast,
                                            .check = check,
@@ -367,6 +369,7 @@ static gboolean report_all(Rank *self, CliRunReport *report, GError **error) {
     report->n_ranks = world;
     report->repeat = self->run->repeat;
     report->n_stages = self->n_stages;
+    report->place_note = g_strdup(self->gpu->place_note(self->opened));
     if (!refit_rendezvous_report(self->rendezvous, "bytes", &self->report, sizeof self->report,
                                  &ranks, error) ||
         !report_longest(self, "times", self->agreed_s, &report->agreed_s, error) ||

@@ -19,7 +19,7 @@ typedef struct {
     const RefitPlan *plan;
     const RefitSchedule *schedule;
     const CliExecutor *executor;
-    const guint *domains; /* per rank */
+    const guint *domains, *nodes; /* per rank */
     guint repeat;
     gboolean verify;
     double timeout_s;
@@ -35,6 +35,7 @@ typedef struct {
 /* On rank 0. */
 typedef struct {
     guint n_ranks, repeat, n_stages;
+    char *place_note; /* what could not be checked of where ranks are; NULL: nothing */
     CliRankReport *ranks;
     double *agreed_s;      /* per run: until all ranks agreed, the longest of all ranks */
     double *duration_s;    /* per run: first to last operation, the longest of all ranks */

@@ -104,14 +104,19 @@ static void raise_file_limit(guint n_ranks) {
 
 static gboolean run_plan(Cli *cli, CliRun *run, const RefitLaunch *launch, GError **error) {
     const RefitProblem *problem = run->plan->problem;
+    const RefitTopology *topology = problem->refit_case->topology;
     g_autofree guint *domains = g_new(guint, problem->n_ranks);
+    g_autofree guint *nodes = g_new(guint, problem->n_ranks);
 
     if (!refit_schedule_check(run->schedule, error) ||
         !refit_schedule_check_budget(run->schedule, error))
         return FALSE;
-    for (guint rank = 0; rank < problem->n_ranks; rank++)
-        domains[rank] = refit_topology_domain_of(problem->refit_case->topology, rank);
+    for (guint rank = 0; rank < problem->n_ranks; rank++) {
+        domains[rank] = refit_topology_domain_of(topology, rank);
+        nodes[rank] = refit_topology_node_of(topology, rank);
+    }
     run->domains = domains;
+    run->nodes = nodes;
     raise_file_limit(problem->n_ranks);
     cli_progress_done(cli);
     return launch->launcher != NULL ? run_launched(cli, run, launch, error)

@@ -212,20 +212,24 @@ static gboolean open_rank(RefitEndpoint *endpoint, const RefitEndpointConfig *co
     const RefitCase *refit_case = endpoint->job->refit_case;
     const guint n_ranks = endpoint->job->problem->n_ranks;
     const double timeout_s = config->timeout_s > 0 ? config->timeout_s : 300;
-    g_autofree guint *domains = g_new(guint, n_ranks);
+    g_autofree guint *domains = g_new(guint, n_ranks), *nodes = g_new(guint, n_ranks);
     RefitGpuConfig gpu = {
         .rank = config->rank,
         .n_ranks = n_ranks,
         .device = config->device,
         .domains = domains,
+        .nodes = nodes,
+        .host = config->host,
         .timeout_s = timeout_s,
     };
     const RefitExecutorConfig executor = {
         .topology = refit_case->topology, .profile = refit_case->profile, .rank = &gpu};
     g_autoptr(GError) own = NULL;
 
-    for (guint r = 0; r < n_ranks; r++)
+    for (guint r = 0; r < n_ranks; r++) {
         domains[r] = refit_topology_domain_of(refit_case->topology, r);
+        nodes[r] = refit_topology_node_of(refit_case->topology, r);
+    }
     if (!meet(endpoint, config, timeout_s, &gpu.peers, error))
         return FALSE;
     endpoint->gpu = refit_gpu_load(config->executor, &own);

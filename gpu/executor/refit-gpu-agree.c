@@ -57,19 +57,28 @@ guint64 refit_gpu_schedule_hash(const RefitSchedule *schedule) {
     return hash;
 }
 
-static char *list_ranks(const guint *ranks, guint n) {
+char *refit_gpu_name_ranks(const RefitGpuRank *self, const guint *ranks, guint n) {
     GString *text = g_string_new(n == 1 ? "rank " : "ranks ");
     guint shown = n <= MAX_LISTED + 1 ? n : MAX_LISTED;
 
-    for (guint i = 0; i < shown; i++)
+    for (guint i = 0; i < shown; i++) {
+        const char *host = refit_gpu_host_of(self, ranks[i]);
+
         g_string_append_printf(text, "%s%u",
                                i == 0                         ? ""
                                : i + 1 == shown && shown == n ? " and "
                                                               : ", ",
                                ranks[i]);
+        if (host != NULL)
+            g_string_append_printf(text, " (%s)", host);
+    }
     if (shown < n)
         g_string_append_printf(text, " and %u more", n - shown);
     return g_string_free(text, FALSE);
+}
+
+static char *name_rank(const RefitGpuRank *self, guint rank) {
+    return refit_gpu_name_ranks(self, &rank, 1);
 }
 
 /* Copies as much of the text as fits, cut between characters. */
@@ -80,18 +89,20 @@ static void put_text(char *to, gsize size, const char *text) {
         to[end - to] = '\0';
 }
 
-static char *list_came(const guint8 *came, guint n, guint8 which) {
+static char *list_absent(const RefitGpuRank *self, const guint8 *came) {
     g_autoptr(GArray) ranks = g_array_new(FALSE, FALSE, sizeof(guint));
 
-    for (guint r = 0; r < n; r++)
-        if ((came[r] != 0) == (which != 0))
+    for (guint r = 0; r < self->n_ranks; r++)
+        if (came[r] == 0)
             g_array_append_val(ranks, r);
-    return ranks->len > 0 ? list_ranks((guint *)(gpointer)ranks->data, ranks->len) : NULL;
+    return ranks->len > 0 ? refit_gpu_name_ranks(self, (guint *)(gpointer)ranks->data, ranks->len)
+                          : NULL;
 }
 
 /* Of the records of ranks from `first_rank` on: the lowest step that somebody waits in and who
  * waits for whom there, or what the first who waits says. */
-static char *describe_stuck(const RefitGpuRecord *all, guint first_rank, guint n) {
+static char *describe_stuck(const RefitGpuRank *self, const RefitGpuRecord *all, guint first_rank,
+                            guint n) {
     GString *text = g_string_new(NULL);
     guint32 step = G_MAXUINT32;
     guint shown = 0, first = G_MAXUINT;
@@ -108,18 +119,20 @@ static char *describe_stuck(const RefitGpuRecord *all, guint first_rank, guint n
         if (all[r].stuck == 0 || all[r].step != step || all[r].n_peers == 0)
             continue;
         guint n_peers = MIN(all[r].n_peers, REFIT_GPU_STUCK_PEERS);
-        g_autofree char *peers = list_ranks(all[r].peers, n_peers);
+        g_autofree char *peers = refit_gpu_name_ranks(self, all[r].peers, n_peers);
+        g_autofree char *name = name_rank(self, first_rank + r);
         if (shown++ == 0)
             g_string_append_printf(text, "step %u: ", step);
         else
             g_string_append(text, "; ");
-        g_string_append_printf(text, "rank %u waits for %s", first_rank + r, peers);
+        g_string_append_printf(text, "%s waits for %s", name, peers);
         if (all[r].n_peers > n_peers)
             g_string_append_printf(text, " and %u more", all[r].n_peers - n_peers);
     }
-    if (shown == 0 && first != G_MAXUINT)
-        g_string_append_printf(text, "rank %u: %.*s", first_rank + first, REFIT_GPU_TEXT,
-                               all[first].text);
+    if (shown == 0 && first != G_MAXUINT) {
+        g_autofree char *name = name_rank(self, first_rank + first);
+        g_string_append_printf(text, "%s: %.*s", name, REFIT_GPU_TEXT, all[first].text);
+    }
     return g_string_free(text, FALSE);
 }
 
@@ -132,10 +145,11 @@ static gboolean check_phases(const RefitGpuRank *self, const RefitGpuRecord *min
                              const RefitGpuRecord *all, GError **error) {
     for (guint r = 0; r < self->n_ranks; r++)
         if (all[r].abi != REFIT_GPU_ABI || all[r].phase != mine->phase) {
+            g_autofree char *first = name_rank(self, self->rank), *other = name_rank(self, r);
             g_set_error(error, REFIT_ERROR, REFIT_ERROR_INVALID,
-                        "rank %u is in %s, rank %u in %s; all ranks must make the same calls with "
-                        "the same version of refit",
-                        self->rank, phase_name(mine->phase), r, phase_name(all[r].phase));
+                        "%s is in %s, %s in %s; all ranks must make the same calls with the same "
+                        "version of refit",
+                        first, phase_name(mine->phase), other, phase_name(all[r].phase));
             return FALSE;
         }
     return TRUE;
@@ -149,11 +163,12 @@ static void judge_failures(const RefitGpuRank *self, const RefitGpuRecord *mine,
     while (first < self->n_ranks && (all[first].failed == 0 || all[first].stuck != 0))
         first++;
     if (first == self->n_ranks) {
-        g_autofree char *where = describe_stuck(all, 0, self->n_ranks);
+        g_autofree char *where = describe_stuck(self, all, 0, self->n_ranks);
         g_set_error(error, REFIT_ERROR, REFIT_ERROR_BACKEND, "%s has not ended within %g s; %s",
                     phase_name(mine->phase), self->timeout_s, where);
     } else {
-        g_set_error(error, REFIT_ERROR, (gint)code_of(&all[first]), "rank %u: %.*s", first,
+        g_autofree char *name = name_rank(self, first);
+        g_set_error(error, REFIT_ERROR, (gint)code_of(&all[first]), "%s: %.*s", name,
                     REFIT_GPU_TEXT, all[first].text);
     }
 }
@@ -172,19 +187,49 @@ static double patience(const RefitGpuRank *self) {
     return MAX(left, 0) + MAX(self->timeout_s / 4, MIN_GRACE_S);
 }
 
-/* Gathers a part of all records; `all` and `came` are of rank 0. */
-static gboolean hear(RefitGpuRank *self, const RefitGpuRecord *mine, gsize from, gsize bytes,
-                     RefitGpuRecord *all, guint8 *came, GError **error) {
-    g_autofree guint8 *parts = all != NULL ? g_malloc0_n(self->n_ranks, bytes) : NULL;
+/* A part of what a rank says, and on rank 0 where those of all go. */
+typedef struct {
+    gconstpointer mine;
+    gsize bytes;
+    gpointer all; /* NULL elsewhere */
+    gsize stride;
+} Part;
 
-    if (!self->peers.gather(self->peers.user_data, (const guint8 *)mine + from, bytes, parts, came,
-                            patience(self), error)) {
+/* Gathers parts, one after the other in one record; `came` is of rank 0. */
+static gboolean hear(RefitGpuRank *self, const Part *parts, guint n, guint8 *came, GError **error) {
+    g_autoptr(GByteArray) mine = g_byte_array_new();
+    g_autofree guint8 *all = NULL;
+
+    for (guint p = 0; p < n; p++)
+        g_byte_array_append(mine, parts[p].mine, (guint)parts[p].bytes);
+    if (came != NULL)
+        all = g_malloc0_n(self->n_ranks, mine->len);
+    if (!self->peers.gather(self->peers.user_data, mine->data, mine->len, all, came, patience(self),
+                            error)) {
         self->broken = TRUE;
         return FALSE;
     }
-    for (guint r = 0; all != NULL && r < self->n_ranks; r++)
-        if (came[r] != 0)
-            memcpy((guint8 *)&all[r] + from, parts + r * bytes, bytes);
+    for (guint r = 0; all != NULL && r < self->n_ranks; r++) {
+        const guint8 *from = all + (gsize)r * mine->len;
+        for (guint p = 0; came[r] != 0 && p < n; from += parts[p++].bytes)
+            memcpy((guint8 *)parts[p].all + r * parts[p].stride, from, parts[p].bytes);
+    }
+    return TRUE;
+}
+
+/* The heads of all records; with the first of them, places. */
+static gboolean hear_heads(RefitGpuRank *self, const RefitGpuRecord *mine, RefitGpuRecord *all,
+                           guint8 *came, GError **error) {
+    const Part parts[] = {
+        {mine, REFIT_GPU_HEAD_BYTES, all, sizeof *all},
+        {&self->place, sizeof self->place, self->places, sizeof self->place},
+    };
+
+    if (!hear(self, parts, self->introduces ? 2 : 1, came, error))
+        return FALSE;
+    if (self->introduces && self->places != NULL)
+        refit_gpu_places_heard(self);
+    self->introduces = FALSE;
     return TRUE;
 }
 
@@ -198,8 +243,10 @@ static GError *unheard(const RefitGpuVerdict *verdict) {
 static gboolean hear_why(RefitGpuRank *self, const RefitGpuRecord *mine, RefitGpuRecord *all) {
     g_autofree guint8 *came = all != NULL ? g_new0(guint8, self->n_ranks) : NULL;
 
-    if (!hear(self, mine, REFIT_GPU_HEAD_BYTES, sizeof *mine - REFIT_GPU_HEAD_BYTES, all, came,
-              NULL))
+    const Part rest = {mine->peers, sizeof *mine - REFIT_GPU_HEAD_BYTES,
+                       all != NULL ? all->peers : NULL, sizeof *all};
+
+    if (!hear(self, &rest, 1, came, NULL))
         return FALSE;
     for (guint r = 0; all != NULL && r < self->n_ranks; r++) {
         all[r].text[REFIT_GPU_TEXT - 1] = '\0';
@@ -214,7 +261,7 @@ static gboolean hear_why(RefitGpuRank *self, const RefitGpuRecord *mine, RefitGp
 static GError *judge_heads(const RefitGpuRank *self, const RefitGpuRecord *mine,
                            const RefitGpuRecord *all, const guint8 *came, RefitGpuJudge judge,
                            RefitGpuVerdict *verdict) {
-    g_autofree char *absent = list_came(came, self->n_ranks, 0);
+    g_autofree char *absent = list_absent(self, came);
     GError *found = NULL;
 
     verdict->breaks = absent != NULL;
@@ -304,7 +351,7 @@ gboolean refit_gpu_agree(RefitGpuRank *self, RefitGpuRecord *mine, GError *failu
         /* Those whose time is over come at the same time, and together know whom they wait for. */
         if (self->peers.fail != NULL && (mine->stuck == 0 || !refit_gpu_is_late(self))) {
             if (mine->stuck != 0 && mine->n_peers > 0) {
-                g_autofree char *where = describe_stuck(mine, self->rank, 1);
+                g_autofree char *where = describe_stuck(self, mine, self->rank, 1);
                 g_prefix_error(&own, "%s: ", where);
             }
             return fail_at_once(self, g_steal_pointer(&own), error);
@@ -312,7 +359,7 @@ gboolean refit_gpu_agree(RefitGpuRank *self, RefitGpuRecord *mine, GError *failu
         mine->failed = 1 + (own->domain == REFIT_ERROR ? (guint32)own->code : REFIT_ERROR_BACKEND);
         put_text(mine->text, sizeof mine->text, own->message);
     }
-    if (hear(self, mine, 0, REFIT_GPU_HEAD_BYTES, all, came, error) &&
+    if (hear_heads(self, mine, all, came, error) &&
         hear_verdict(self, mine, all, came, judge, error))
         return TRUE;
     if (own != NULL && self->broken)

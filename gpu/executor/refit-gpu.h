@@ -9,7 +9,8 @@
  * appears here: streams are passed as `void *`, device memory as 64-bit addresses.
  *
  *   probe()                          once, before threads start
- *   open()      on every rank        the communicator of all ranks
+ *   open()      on every rank        whether ranks are where they are declared to be; the
+ *                                    communicator of all ranks
  *   prepare()   on every rank        staging memory, descriptors; plans are compared; communicators
  *                                    for the plan's streams
  *   run()       on every rank        as often as wanted; or start() and wait()
@@ -23,6 +24,13 @@
  * to each rank; when a rank has failed or is absent, once more each, to hear why and to say so.
  * (start, when it fails after it has agreed, agrees in the place of wait.)
  *
+ * Place. All ranks declare the same nodes and NVLink domains, and open compares these with what it
+ * finds: each rank has a GPU of its own; ranks of one node are on one host, and those of different
+ * nodes on different ones; GPUs of one domain have peer access to each other, as far as a process
+ * sees both; a domain that spans hosts is one NVLink fabric, by the cluster UUID and the clique
+ * that NVML states. Where it states nothing, place_note() says so. From then on errors name ranks
+ * with their hosts, when these are several.
+ *
  * Failure. A run that a rank does not finish within `timeout_s` fails on all ranks; the error names
  * those that did not report, or the one whose kernel has not ended, or else the ones that wait for
  * each other, and the step. Communicators are aborted then, the version stays as it is, and the
@@ -31,8 +39,9 @@
  * object belongs to one thread at a time, except for abort() and the version functions.
  *
  * Errors: REFIT_ERROR_NOT_SUPPORTED for machines that cannot do it, REFIT_ERROR_INVALID for
- * arguments that make no sense, REFIT_ERROR_WIRE_SIZE and REFIT_ERROR_COVERAGE when ranks have
- * different plans or schedules, REFIT_ERROR_BACKEND for all that CUDA, NCCL or another rank did.
+ * arguments that make no sense and ranks that are not where they are declared to be,
+ * REFIT_ERROR_WIRE_SIZE and REFIT_ERROR_COVERAGE when ranks have different plans or schedules,
+ * REFIT_ERROR_BACKEND for all that CUDA, NCCL or another rank did.
  */
 
 #include "model/predict/refit-executor.h"
@@ -78,6 +87,10 @@ struct _RefitGpuConfig {
     guint rank, n_ranks;  /* of the program and its plan, ranks without a part included */
     int device;           /* CUDA device, as this process numbers them */
     const guint *domains; /* per rank: its NVLink domain; borrowed for the call */
+    const guint *nodes;   /* per rank: its node; likewise. NULL: none is declared, none checked */
+    const char *host;     /* the one that this rank is on; NULL: this machine (refit-host.h) */
+    const char *gpu;      /* what tells its GPU from others; NULL: the device's PCI bus id. For test
+                             doubles whose ranks share one: then nothing else is asked of it */
     RefitGpuPeers peers;
     double
         timeout_s; /* of each open, prepare and run; then a quarter more, or 1 s, to agree on it */
@@ -124,6 +137,9 @@ typedef struct {
     guint abi; /* REFIT_GPU_ABI */
 
     guint (*n_devices)(void); /* that this process can use; 0: see probe */
+    /* What open could not check of where ranks are, in a sentence without an end; owned by the
+     * executor. NULL: nothing, or this is not rank 0. */
+    const char *(*place_note)(RefitGpuRank *self);
     /*
      * Submits the whole program. `stream` is a cudaStream_t or NULL: the program begins after what
      * has been submitted to it, and what is submitted to it after wait() begins after the program.
