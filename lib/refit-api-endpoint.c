@@ -7,6 +7,7 @@
  * gather of their own meet over TCP. Cost: the rank's part of the plan.
  */
 
+#include "gpu/executor/refit-host.h"
 #include "gpu/rendezvous/refit-rendezvous.h"
 #include "lib/refit-api-private.h"
 #include "lib/refit-gpu-load.h"
@@ -52,7 +53,7 @@ static gboolean gather_all(const RefitEndpoint *endpoint, gconstpointer mine, gs
         absent[r] = came[r] == 0;
     if (memchr(absent, 1, n_ranks) == NULL)
         return TRUE;
-    names = refit_ranks_to_string(absent, n_ranks);
+    names = refit_ranks_to_string(absent, n_ranks, NULL);
     g_set_error(error, REFIT_ERROR, REFIT_ERROR_BACKEND,
                 "of %u ranks, rank%s %s did not report within %.3g s", n_ranks,
                 strpbrk(names, ",-a") != NULL ? "s" : "", names, timeout_s);
@@ -118,6 +119,7 @@ static GError *fail_by_rendezvous(gpointer user_data, GError *mine) {
 
 static gboolean meet(RefitEndpoint *endpoint, const RefitEndpointConfig *config, double timeout_s,
                      RefitGpuPeers *peers, GError **error) {
+    RefitHost host;
     const RefitRendezvousOptions options = {
         .rank = config->rank,
         .world = endpoint->job->problem->n_ranks,
@@ -125,8 +127,10 @@ static gboolean meet(RefitEndpoint *endpoint, const RefitEndpointConfig *config,
         .port = config->port,
         .token = config->token,
         .timeout_s = timeout_s,
+        .host = host.name,
     };
 
+    refit_host_find(config->host, &host);
     if (config->gather != NULL) {
         *peers = (RefitGpuPeers){
             .gather = gather_by_caller, .broadcast = broadcast_by_caller, .user_data = endpoint};

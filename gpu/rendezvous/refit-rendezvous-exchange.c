@@ -37,12 +37,46 @@ static char *name_ranks(const RefitHub *hub, const guint8 *which) {
 
     if (first == NULL)
         return NULL;
-    list = refit_ranks_to_string(which, hub->world);
-    return g_strdup_printf("rank%s %s", strpbrk(list, ",-a") != NULL ? "s" : "", list);
+    list = refit_ranks_to_string(which, hub->world, hub->several_hosts ? hub->hosts : NULL);
+    return g_strdup_printf(
+        "rank%s %s",
+        memchr(first + 1, 1, hub->world - (gsize)(first + 1 - which)) != NULL ? "s" : "", list);
+}
+
+char *refit_hub_name(const RefitHub *hub, guint rank) {
+    const char *host = hub->several_hosts ? hub->hosts[rank] : NULL;
+
+    return host != NULL ? g_strdup_printf("rank %u (%s)", rank, host)
+                        : g_strdup_printf("rank %u", rank);
+}
+
+/* The lowest rank that is there: that has answered when all were asked, else that has come to the
+ * exchange under way, or any when there is none. */
+static guint find_teller(const RefitHub *hub) {
+    for (guint rank = 0; rank < hub->world; rank++) {
+        gboolean there = hub->members[rank] != NULL && hub->left[rank] == 0;
+
+        if (hub->verdict_us > 0)
+            there &= hub->answers[rank] != 0 || hub->failed[rank] != 0;
+        else if (hub->n_here > 0)
+            there &= hub->records[rank] != NULL;
+        if (there)
+            return rank;
+    }
+    return 0;
+}
+
+/* Who tells the user when rank 0 is gone: not on its host, where that can be. */
+static guint find_deputy(const RefitHub *hub) {
+    for (guint rank = 1; hub->several_hosts && rank < hub->world; rank++)
+        if (hub->hosts[rank] != NULL && !g_str_equal(hub->hosts[rank], hub->hosts[0]))
+            return rank;
+    return hub->world > 1 ? 1 : 0;
 }
 
 void refit_hub_send_verdict(RefitHub *hub) {
     g_autoptr(GString) text = g_string_new(NULL);
+    g_autoptr(GByteArray) body = g_byte_array_new();
     g_autofree guint8 *silent = g_new0(guint8, hub->world);
     g_autofree char *gone = name_ranks(hub, hub->gone);
     g_autofree char *silent_names = NULL;
@@ -63,9 +97,11 @@ void refit_hub_send_verdict(RefitHub *hub) {
         g_string_append_printf(text, "; no answer from %s within %g s", silent_names, hub->grace_s);
     hub->verdict = g_error_new_literal(
         REFIT_ERROR, hub->failure != NULL ? hub->failure->code : REFIT_ERROR_BACKEND, text->str);
+    refit_body_put_error(body, hub->verdict);
+    refit_body_put_u32(body, find_teller(hub));
     for (guint rank = 0; rank < hub->world; rank++)
         if (hub->members[rank] != NULL)
-            refit_hub_send_error(hub, hub->members[rank], REFIT_FRAME_ABORT, hub->verdict);
+            refit_hub_send(hub, hub->members[rank], REFIT_FRAME_ABORT, body);
     refit_hub_clear_records(hub);
     if (hub->end_us > 0)
         hub->end_us = MIN(hub->end_us, refit_deadline_us(hub->grace_s));
@@ -100,13 +136,15 @@ gboolean refit_hub_all_answered(RefitHub *hub) {
 }
 
 void refit_hub_fail_of_rank(RefitHub *hub, guint rank, GError *error) {
+    g_autofree char *name = refit_hub_name(hub, rank);
+
     if (hub->failed[rank] == 0)
         hub->n_failed++;
     else
         g_clear_error(&error); /* it has said why */
     hub->failed[rank] = 1;
     if (error != NULL)
-        g_prefix_error(&error, "rank %u: ", rank);
+        g_prefix_error(&error, "%s: ", name);
     if (hub->failure == NULL) {
         hub->failure = error;
     } else if (error != NULL) {
@@ -140,19 +178,32 @@ static guint first_other(const RefitHub *hub) {
     return NOBODY;
 }
 
-/* The error of the lowest rank that has one, how many more have, or nothing. */
+static void put_other(const RefitHub *hub, GByteArray *body) {
+    const guint other = first_other(hub);
+
+    if (other == NOBODY)
+        return;
+    g_autofree char *name = refit_hub_name(hub, other);
+    refit_body_put_text(body, name, REFIT_RENDEZVOUS_TEXT);
+}
+
+/* How many have an error, and that of the lowest; or who tells the user when rank 0 is gone. */
 static void put_agreement(const RefitHub *hub, GByteArray *body) {
     guint n_errors = 0, first = 0;
+    g_autofree char *name = NULL;
 
     for (guint rank = hub->world; rank-- > 0;)
         if (g_bytes_get_size(hub->records[rank]) > 0) {
             n_errors++;
             first = rank;
         }
-    if (n_errors == 0)
-        return;
-    refit_body_put_u32(body, first);
     refit_body_put_u32(body, n_errors);
+    if (n_errors == 0) {
+        refit_body_put_u32(body, find_deputy(hub));
+        return;
+    }
+    name = refit_hub_name(hub, first);
+    refit_body_put_text(body, name, REFIT_RENDEZVOUS_TEXT);
     g_byte_array_append(body, g_bytes_get_data(hub->records[first], NULL),
                         (guint)g_bytes_get_size(hub->records[first]));
 }
@@ -183,6 +234,7 @@ static void conclude_for_first(RefitHub *hub, GByteArray *body) {
         g_autofree char *absent = describe_absent(hub);
 
         refit_body_put_text(body, absent, REFIT_RENDEZVOUS_TEXT);
+        refit_body_put_u32(body, find_teller(hub));
     } else if (hub->members[0] != NULL) {
         g_autoptr(GByteArray) full = g_byte_array_new();
 
@@ -213,7 +265,7 @@ void refit_hub_conclude(RefitHub *hub) {
         conclude_for_first(hub, body);
         break;
     case REFIT_EXCHANGE_SAME:
-        refit_body_put_u32(body, first_other(hub));
+        put_other(hub, body);
         break;
     case REFIT_EXCHANGE_AGREE:
     case REFIT_N_EXCHANGES:
@@ -242,6 +294,14 @@ void refit_hub_say_absent(RefitHub *hub) {
     refit_hub_fail(hub, g_error_new_literal(REFIT_ERROR, REFIT_ERROR_BACKEND, text->str));
 }
 
+static void fail_left(RefitHub *hub, guint rank) {
+    g_autofree char *name = refit_hub_name(hub, rank);
+
+    refit_hub_fail(hub,
+                   g_error_new(REFIT_ERROR, REFIT_ERROR_BACKEND,
+                               "%s left before \"%s\", which needs all ranks", name, hub->what));
+}
+
 void refit_hub_check_complete(RefitHub *hub) {
     const guint8 *left = memchr(hub->left, 1, hub->world);
 
@@ -251,26 +311,24 @@ void refit_hub_check_complete(RefitHub *hub) {
         (hub->operation == REFIT_EXCHANGE_SPREAD && hub->records[0] != NULL))
         refit_hub_conclude(hub);
     else if (left != NULL)
-        refit_hub_fail(hub, g_error_new(REFIT_ERROR, REFIT_ERROR_BACKEND,
-                                        "rank %u left before \"%s\", which needs all ranks",
-                                        (guint)(left - hub->left), hub->what));
+        fail_left(hub, (guint)(left - hub->left));
 }
 
 /* What rank `rank` has sent does not go with the exchange under way. */
 static void fail_apart(RefitHub *hub, guint rank, const char *what, gsize size) {
+    g_autofree char *name = refit_hub_name(hub, rank), *first = refit_hub_name(hub, hub->first);
     GError *error;
 
     if (g_str_equal(what, hub->what) && size != hub->size)
-        error =
-            g_error_new(REFIT_ERROR, REFIT_ERROR_BACKEND,
-                        "rank %u says %" G_GSIZE_FORMAT " bytes at \"%s\", rank %u %" G_GSIZE_FORMAT
-                        ": all ranks must run the same version of refit on the same input",
-                        rank, size, what, hub->first, hub->size);
+        error = g_error_new(REFIT_ERROR, REFIT_ERROR_BACKEND,
+                            "%s says %" G_GSIZE_FORMAT " bytes at \"%s\", %s %" G_GSIZE_FORMAT
+                            ": all ranks must run the same version of refit on the same input",
+                            name, size, what, first, hub->size);
     else
         error = g_error_new(REFIT_ERROR, REFIT_ERROR_BACKEND,
-                            "rank %u is at \"%s\" while rank %u is at \"%s\": ranks must run the "
-                            "same program on the same input",
-                            rank, what, hub->first, hub->what);
+                            "%s is at \"%s\" while %s is at \"%s\": ranks must run the same "
+                            "program on the same input",
+                            name, what, first, hub->what);
     refit_hub_fail(hub, error);
 }
 

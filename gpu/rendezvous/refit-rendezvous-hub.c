@@ -49,6 +49,7 @@ static RefitHub *new_hub(const RefitHubOptions *options) {
     hub->outgoing = g_ptr_array_new();
     hub->dropped = g_ptr_array_new_with_free_func(free_connection);
     hub->members = g_new0(RefitHubConnection *, hub->world);
+    hub->hosts = g_new0(char *, hub->world);
     hub->records = g_new0(GBytes *, hub->world);
     hub->failed = g_new0(guint8, hub->world);
     hub->gone = g_new0(guint8, hub->world);
@@ -75,6 +76,9 @@ static void free_hub(RefitHub *hub) {
     g_clear_error(&hub->failure);
     g_clear_error(&hub->verdict);
     g_free(hub->members);
+    for (guint rank = 0; rank < hub->world; rank++)
+        g_free(hub->hosts[rank]);
+    g_free(hub->hosts);
     g_free(hub->records);
     g_free(hub->failed);
     g_free(hub->gone);
@@ -126,6 +130,14 @@ static void lose_member(RefitHub *hub, guint rank) {
     refit_hub_ask_all(hub);
 }
 
+/* `host` may be empty, or NULL. */
+static void keep_host(RefitHub *hub, guint rank, const char *host) {
+    g_free(hub->hosts[rank]);
+    hub->hosts[rank] = host != NULL && host[0] != '\0' ? g_strdup(host) : NULL;
+    hub->several_hosts |= hub->hosts[rank] != NULL && hub->hosts[0] != NULL &&
+                          !g_str_equal(hub->hosts[rank], hub->hosts[0]);
+}
+
 static void greet(RefitHub *hub, RefitHubConnection *connection, GByteArray *body) {
     RefitBodyReader reader = {.at = body->data, .left = body->len};
     RefitProofInput input = {.token = hub->token};
@@ -133,13 +145,14 @@ static void greet(RefitHub *hub, RefitHubConnection *connection, GByteArray *bod
     gboolean known = refit_body_get_greeting(&reader, &version);
     guint8 own_proof[REFIT_PROOF_BYTES];
     const guint8 *nonce, *proof;
-    g_autofree char *why = NULL;
+    g_autofree char *why = NULL, *host = NULL;
     g_autoptr(GByteArray) reply = NULL;
 
     input.world = refit_body_get_u32(&reader);
     input.rank = refit_body_get_u32(&reader);
     nonce = refit_body_get_bytes(&reader, REFIT_NONCE_BYTES);
     proof = refit_body_get_bytes(&reader, REFIT_PROOF_BYTES);
+    host = refit_body_get_text(&reader);
     if (!known) {
         refuse(hub, connection, FALSE, "no greeting of a rank");
         return;
@@ -178,6 +191,7 @@ static void greet(RefitHub *hub, RefitHubConnection *connection, GByteArray *bod
     hub->members[input.rank] = connection;
     hub->n_staying++;
     hub->n_answered = 0;
+    keep_host(hub, input.rank, host);
     refit_proof_make(&input, TRUE, own_proof);
     reply = g_byte_array_new();
     g_byte_array_append(reply, own_proof, sizeof own_proof);
@@ -191,9 +205,12 @@ static void leave(RefitHub *hub, guint rank) {
     hub->left[rank] = 1;
     if (rank == 0)
         hub->end_us = refit_deadline_us(hub->verdict != NULL ? hub->grace_s : hub->timeout_s);
-    if (hub->number == 0 && hub->verdict == NULL)
+    if (hub->number == 0 && hub->verdict == NULL) {
+        g_autofree char *name = refit_hub_name(hub, rank);
+
         refit_hub_fail(hub, g_error_new(REFIT_ERROR, REFIT_ERROR_BACKEND,
-                                        "rank %u left before all ranks had joined", rank));
+                                        "%s left before all ranks had joined", name));
+    }
 }
 
 /* FALSE: not what a member sends. */
@@ -496,6 +513,7 @@ GThread *refit_hub_start(const RefitHubOptions *options, GError **error) {
     own->wire->limit = REFIT_FRAME_PEER_LIMIT;
     hub->members[0] = own;
     hub->n_staying = 1;
+    keep_host(hub, 0, options->host);
     g_socket_set_blocking(hub->listener, FALSE);
     if (watch_first(hub, error))
         thread = g_thread_try_new("refit-rendezvous", run_hub, hub, error);

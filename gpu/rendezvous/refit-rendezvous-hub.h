@@ -39,7 +39,9 @@ typedef struct {
     GPtrArray *outgoing;          /* connections that something was queued for in this turn */
     GPtrArray *dropped;           /* in this turn */
     RefitHubConnection **members; /* per rank; NULL: not there */
-    guint n_staying;              /* members that have not left */
+    char **hosts;                 /* per rank; NULL: not known */
+    gboolean several_hosts;
+    guint n_staying; /* members that have not left */
     /* Exchange under way */
     guint32 number;
     RefitExchangeOperation operation;
@@ -67,6 +69,9 @@ void refit_hub_send(RefitHub *hub, RefitHubConnection *connection, guint8 type,
                     const GByteArray *body);
 void refit_hub_send_error(RefitHub *hub, RefitHubConnection *connection, guint8 type,
                           const GError *error);
+
+/* "rank 3", with its host where there are several. Free with g_free. */
+char *refit_hub_name(const RefitHub *hub, guint rank);
 
 /* Forgets the exchange under way. */
 void refit_hub_clear_records(RefitHub *hub);

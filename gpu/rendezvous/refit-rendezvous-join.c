@@ -133,8 +133,9 @@ static gboolean not_refit(const RefitRendezvous *rendezvous, GError **error) {
 
 /* Proves the token and asks for the hub's proof. *again_out: FALSE came of a connection that closed
  * or was too slow, which need not be for good. */
-static gboolean greet(RefitRendezvous *rendezvous, const char *token, GByteArray *challenge,
-                      gint64 deadline_us, gboolean *again_out, GError **error) {
+static gboolean greet(RefitRendezvous *rendezvous, const char *token, const char *host,
+                      GByteArray *challenge, gint64 deadline_us, gboolean *again_out,
+                      GError **error) {
     RefitBodyReader reader = {.at = challenge->data, .left = challenge->len};
     RefitProofInput input = {.token = token, .world = rendezvous->world, .rank = rendezvous->rank};
     g_autoptr(GByteArray) hello = g_byte_array_new(), reply = NULL;
@@ -164,6 +165,7 @@ static gboolean greet(RefitRendezvous *rendezvous, const char *token, GByteArray
     refit_body_put_u32(hello, input.rank);
     g_byte_array_append(hello, input.peer_nonce, REFIT_NONCE_BYTES);
     g_byte_array_append(hello, proof, sizeof proof);
+    refit_body_put_text(hello, host != NULL ? host : "", REFIT_HOST_BYTES);
     refit_wire_send(rendezvous->wire, REFIT_FRAME_HELLO, hello);
     type = await_greeting(rendezvous, deadline_us, &reply, error);
     *again_out = type == 0;
@@ -203,7 +205,7 @@ gboolean refit_rendezvous_connect(RefitRendezvous *rendezvous,
             if (type == REFIT_FRAME_CHALLENGE) {
                 gboolean again = FALSE;
 
-                if (greet(rendezvous, options->token, challenge,
+                if (greet(rendezvous, options->token, options->host, challenge,
                           refit_deadline_us(options->timeout_s), &again, &local))
                     return TRUE;
                 if (!again) {

@@ -18,8 +18,10 @@
 static gboolean start_hub(RefitRendezvous *rendezvous, const RefitRendezvousOptions *options,
                           GSocket *listener, GError **error) {
     g_autoptr(GSocket) own_listener = NULL, ours = NULL, hubs = NULL;
-    RefitHubOptions hub = {
-        .world = options->world, .token = options->token, .timeout_s = options->timeout_s};
+    RefitHubOptions hub = {.world = options->world,
+                           .token = options->token,
+                           .timeout_s = options->timeout_s,
+                           .host = options->host};
     int ends[2];
 
     if (listener == NULL) {
@@ -67,18 +69,26 @@ static gboolean check_options(const RefitRendezvousOptions *options, GError **er
 RefitRendezvous *refit_rendezvous_new(const RefitRendezvousOptions *options, GSocket *listener,
                                       GError **error) {
     g_autoptr(RefitRendezvous) rendezvous = NULL;
+    gboolean joined;
 
+    if (options->tells_out != NULL)
+        *options->tells_out = TRUE;
     if (!check_options(options, error))
         return NULL;
     rendezvous = g_new0(RefitRendezvous, 1);
     rendezvous->rank = options->rank;
     rendezvous->world = options->world;
     rendezvous->timeout_s = options->timeout_s;
+    rendezvous->deputy = MIN(1, options->world - 1);
     rendezvous->place = g_strdup_printf(strchr(options->address, ':') != NULL ? "[%s]:%u" : "%s:%u",
                                         options->address, options->port);
     if (!(options->rank == 0 ? start_hub(rendezvous, options, listener, error)
-                             : refit_rendezvous_connect(rendezvous, options, error)) ||
-        !refit_rendezvous_barrier(rendezvous, "join", error))
+                             : refit_rendezvous_connect(rendezvous, options, error)))
+        return NULL;
+    joined = refit_rendezvous_barrier(rendezvous, "join", error);
+    if (options->tells_out != NULL)
+        *options->tells_out = refit_rendezvous_tells(rendezvous);
+    if (!joined)
         return NULL;
     return g_steal_pointer(&rendezvous);
 }
@@ -114,9 +124,11 @@ guint refit_rendezvous_world(const RefitRendezvous *rendezvous) {
 /* ---- exchanges ---- */
 
 static void lose_hub(RefitRendezvous *rendezvous, const char *how) {
-    if (rendezvous->failure == NULL)
-        rendezvous->failure = g_error_new(REFIT_ERROR, REFIT_ERROR_BACKEND, "rank 0 at %s %s",
-                                          rendezvous->place, how);
+    if (rendezvous->failure != NULL)
+        return;
+    rendezvous->teller = rendezvous->deputy;
+    rendezvous->failure =
+        g_error_new(REFIT_ERROR, REFIT_ERROR_BACKEND, "rank 0 at %s %s", rendezvous->place, how);
 }
 
 static void handle(RefitRendezvous *rendezvous, int type, GByteArray *body) {
@@ -125,8 +137,10 @@ static void handle(RefitRendezvous *rendezvous, int type, GByteArray *body) {
     if (type == REFIT_FRAME_QUERY) {
         refit_wire_send(rendezvous->wire, REFIT_FRAME_ANSWER, NULL);
     } else if (type == REFIT_FRAME_ABORT) {
-        if (rendezvous->failure == NULL)
+        if (rendezvous->failure == NULL) {
             rendezvous->failure = refit_body_get_error(&reader);
+            rendezvous->teller = refit_body_get_u32(&reader);
+        }
         if (rendezvous->failure == NULL)
             lose_hub(rendezvous, "sent what is no message of the rendezvous");
     } else if (type == REFIT_FRAME_RESULT && rendezvous->result == NULL &&
@@ -194,6 +208,7 @@ static GByteArray *exchange(RefitRendezvous *rendezvous, RefitExchangeOperation 
     }
     result = g_steal_pointer(&rendezvous->result);
     rendezvous->number++;
+    rendezvous->teller = 0; /* it is there, should this end badly */
     *reader_out = (RefitBodyReader){.at = result->data, .left = result->len};
     return result;
 }
@@ -316,7 +331,8 @@ gboolean refit_rendezvous_collect(RefitRendezvous *rendezvous, const char *what,
     if (*well == 0) {
         g_autofree char *absent = refit_body_get_text(&reader);
 
-        if (absent == NULL)
+        rendezvous->teller = refit_body_get_u32(&reader);
+        if (reader.failed)
             return no_result(rendezvous, error);
         g_set_error_literal(error, REFIT_ERROR, REFIT_ERROR_BACKEND, absent);
         return FALSE;
@@ -329,18 +345,18 @@ gboolean refit_rendezvous_same(RefitRendezvous *rendezvous, const char *what, co
     RefitBodyReader reader;
     g_autoptr(GByteArray) result = exchange(rendezvous, REFIT_EXCHANGE_SAME, what, record, size,
                                             rendezvous->timeout_s, &reader, error);
-    guint32 other;
+    g_autofree char *other = NULL;
 
     if (result == NULL)
         return FALSE;
-    other = refit_body_get_u32(&reader);
-    if (reader.failed)
-        return no_result(rendezvous, error);
-    if (other == G_MAXUINT32)
+    if (reader.left == 0)
         return TRUE;
+    other = refit_body_get_text(&reader);
+    if (other == NULL)
+        return no_result(rendezvous, error);
     g_set_error(error, REFIT_ERROR, REFIT_ERROR_INVALID,
-                "rank %u has another %s than rank 0: all ranks must run the same program on the "
-                "same input",
+                "%s has another %s than rank 0: all ranks must run the same program on the same "
+                "input",
                 other, what);
     return FALSE;
 }
@@ -350,7 +366,8 @@ gboolean refit_rendezvous_agree(RefitRendezvous *rendezvous, const char *what, c
     RefitBodyReader reader;
     g_autoptr(GByteArray) record = g_byte_array_new(), result = NULL;
     g_autoptr(GError) theirs = NULL;
-    guint32 rank, n_errors;
+    g_autofree char *name = NULL;
+    guint32 n_errors;
 
     if (mine != NULL)
         refit_body_put_error(record, mine);
@@ -358,22 +375,30 @@ gboolean refit_rendezvous_agree(RefitRendezvous *rendezvous, const char *what, c
                       rendezvous->timeout_s, &reader, error);
     if (result == NULL)
         return FALSE;
-    if (reader.left == 0)
-        return TRUE;
-    rank = refit_body_get_u32(&reader);
     n_errors = refit_body_get_u32(&reader);
-    theirs = refit_body_get_error(&reader);
-    if (theirs == NULL)
+    if (n_errors == 0)
+        rendezvous->deputy = refit_body_get_u32(&reader);
+    else
+        name = refit_body_get_text(&reader);
+    if (n_errors > 0)
+        theirs = refit_body_get_error(&reader);
+    if (reader.failed)
         return no_result(rendezvous, error);
+    if (n_errors == 0)
+        return TRUE;
     if (n_errors > 1)
-        g_set_error(error, REFIT_ERROR, theirs->code, "rank %u: %s; %u more failed", rank,
+        g_set_error(error, REFIT_ERROR, theirs->code, "%s: %s; %u more failed", name,
                     theirs->message, n_errors - 1);
     else
-        g_set_error(error, REFIT_ERROR, theirs->code, "rank %u: %s", rank, theirs->message);
+        g_set_error(error, REFIT_ERROR, theirs->code, "%s: %s", name, theirs->message);
     return FALSE;
 }
 
 /* ---- failure ---- */
+
+gboolean refit_rendezvous_tells(const RefitRendezvous *rendezvous) {
+    return rendezvous->rank == rendezvous->teller;
+}
 
 gboolean refit_rendezvous_check(RefitRendezvous *rendezvous, GError **error) {
     if (pump(rendezvous))
@@ -398,8 +423,10 @@ GError *refit_rendezvous_fail(RefitRendezvous *rendezvous, GError *mine) {
         }
         refit_wire_wait(rendezvous->wire, deadline_us);
     }
-    if (rendezvous->failure == NULL)
+    if (rendezvous->failure == NULL) { /* nobody has heard of it */
+        rendezvous->teller = rendezvous->rank;
         return mine;
+    }
     g_error_free(mine);
     return g_error_copy(rendezvous->failure);
 }

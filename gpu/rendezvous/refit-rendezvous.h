@@ -11,7 +11,8 @@
  *
  * When a rank fails, tells so or goes away, all others learn which one and why, in the exchange
  * that they are in or from refit_rendezvous_check(). The hub asks all ranks first, so that those
- * which no longer answer are named as well.
+ * which no longer answer are named as well. In a job of several hosts, ranks are named with theirs:
+ * "rank 4 (node0042)".
  *
  * A rendezvous is used by one thread at a time. Texts are cut at REFIT_RENDEZVOUS_TEXT bytes.
  * Errors are REFIT_ERROR_BACKEND when not stated otherwise, or have the code of the rank that
@@ -36,8 +37,10 @@ typedef struct {
     guint rank, world;
     const char *address; /* of rank 0: a host name or number */
     guint port;
-    const char *token; /* the same text on all ranks, at least REFIT_RENDEZVOUS_MIN_TOKEN bytes */
-    double timeout_s;  /* for joining and for each exchange */
+    const char *token;   /* the same text on all ranks, at least REFIT_RENDEZVOUS_MIN_TOKEN bytes */
+    double timeout_s;    /* for joining and for each exchange */
+    const char *host;    /* name of the one that this rank is on; NULL: errors do without */
+    gboolean *tells_out; /* takes, when joining fails, refit_rendezvous_tells(); NULL: not wanted */
 } RefitRendezvousOptions;
 
 typedef struct _RefitRendezvous RefitRendezvous;
@@ -118,7 +121,16 @@ gboolean refit_rendezvous_check(RefitRendezvous *rendezvous, GError **error)
  */
 GError *refit_rendezvous_fail(RefitRendezvous *rendezvous, GError *mine) G_GNUC_WARN_UNUSED_RESULT;
 
-/* "3, 7-9", at most eight ranges, then "and 12 more". `member[rank]` tells which. */
-char *refit_ranks_to_string(const guint8 *member, guint world);
+/*
+ * Of an error that all ranks return, whether this one is to tell its user, so that a job says it
+ * once: rank 0 while it is there; else the lowest rank that answers; when rank 0 has gone away, the
+ * lowest rank on another host, as its own may be down, or rank 1 where there is none. A rank whose
+ * failure the others have not heard of tells it itself.
+ */
+gboolean refit_rendezvous_tells(const RefitRendezvous *rendezvous);
+
+/* "3, 7-9", at most eight ranges, then "and 12 more". `member[rank]` tells which. With `hosts` (per
+ * rank, NULL for one that is not known; all NULL: without) "3, 7-9 (node0), 10 (node1)". */
+char *refit_ranks_to_string(const guint8 *member, guint world, char *const *hosts);
 
 G_END_DECLS

@@ -69,6 +69,7 @@ static void greet(Crowd *crowd, Light *light, const GByteArray *challenge) {
     refit_body_put_u32(hello, input.rank);
     g_byte_array_append(hello, input.peer_nonce, REFIT_NONCE_BYTES);
     g_byte_array_append(hello, proof, sizeof proof);
+    refit_body_put_text(hello, "node0042", REFIT_HOST_BYTES);
     send_frame(crowd, light, REFIT_FRAME_HELLO, hello);
 }
 

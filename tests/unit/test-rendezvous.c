@@ -522,13 +522,14 @@ static void greet_by_hand(const Job *job, GSocket *socket, const char *challenge
 
     memcpy(input.hub_nonce, challenge + 17, REFIT_NONCE_BYTES);
     refit_proof_make(&input, FALSE, proof);
-    refit_body_put_u32(hello, 12 + 8 + REFIT_NONCE_BYTES + REFIT_PROOF_BYTES);
+    refit_body_put_u32(hello, 12 + 8 + REFIT_NONCE_BYTES + REFIT_PROOF_BYTES + 2);
     g_byte_array_append(hello, (const guint8 *)&type, 1);
     refit_body_put_greeting(hello);
     refit_body_put_u32(hello, input.world);
     refit_body_put_u32(hello, input.rank);
     g_byte_array_append(hello, input.peer_nonce, REFIT_NONCE_BYTES);
     g_byte_array_append(hello, proof, sizeof proof);
+    refit_body_put_text(hello, "", REFIT_HOST_BYTES);
     g_socket_send(socket, (const char *)hello->data, hello->len, NULL, NULL);
     expect_frame(socket, welcome, sizeof welcome, REFIT_FRAME_WELCOME);
 }
