@@ -46,10 +46,16 @@ typedef struct {
 void cli_run_report_clear(CliRunReport *report);
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(CliRunReport, cli_run_report_clear)
 
-/* One rank from its joining to its leaving. `listener`: on rank 0, may be NULL. *report_out is
- * written on rank 0 only. All ranks return the same error where they can. */
+/*
+ * One rank from its joining to its leaving. `listener`: on rank 0, may be NULL. `early` is what has
+ * failed on this rank before (NULL: nothing; ownership taken): then it joins to say so, and of
+ * `run` there need be no more than `cli` and the time-out. *report_out is written on rank 0 only.
+ * All ranks return the same error where they can; *tells_out (may be NULL) takes whether this one
+ * is to tell the user, so that it is told once.
+ */
 gboolean cli_run_rank(const CliRun *run, const RefitLaunch *launch, GSocket *listener,
-                      CliRunReport *report_out, GError **error) G_GNUC_WARN_UNUSED_RESULT;
+                      GError *early, CliRunReport *report_out, gboolean *tells_out, GError **error)
+    G_GNUC_WARN_UNUSED_RESULT;
 
 /*
  * On rank 0, when its executor is closed: writes the trace, predicts the same schedule, and prints
