@@ -7,6 +7,7 @@
 #include "cli/cli-run.h"
 
 #include "cli/cli-weights.h"
+#include "gpu/executor/refit-host.h"
 
 #include <string.h>
 
@@ -27,6 +28,7 @@ typedef struct {
 } Rank;
 
 void cli_run_report_clear(CliRunReport *report) {
+    g_clear_pointer(&report->place_note, g_free);
     g_clear_pointer(&report->ranks, g_free);
     g_clear_pointer(&report->agreed_s, g_free);
     g_clear_pointer(&report->duration_s, g_free);
@@ -69,8 +71,9 @@ static gboolean gather(gpointer user_data, gconstpointer mine, gsize bytes, gpoi
                                     error);
 }
 
-static gboolean broadcast(gpointer user_data, gpointer data, gsize bytes, GError **error) {
-    return refit_rendezvous_broadcast(user_data, "executor", data, bytes, error);
+static gboolean broadcast(gpointer user_data, gpointer data, gsize bytes, double timeout_s,
+                          GError **error) {
+    return refit_rendezvous_spread(user_data, "executor", data, bytes, timeout_s, error);
 }
 
 static gboolean check(gpointer user_data, GError **error) {
@@ -140,6 +143,7 @@ static gboolean open_executor(Rank *self, int device, GError **error) {
                                  .n_ranks = refit_rendezvous_world(self->rendezvous),
                                  .device = device,
                                  .domains = self->run->domains,
+                                 .nodes = self->run->nodes,
                                  .peers = {.gather = gather,
                                            .broadcast = broadcast,
                                            .check = check,
@@ -366,6 +370,7 @@ static gboolean report_all(Rank *self, CliRunReport *report, GError **error) {
     report->n_ranks = world;
     report->repeat = self->run->repeat;
     report->n_stages = self->n_stages;
+    report->place_note = g_strdup(self->gpu->place_note(self->opened));
     if (!refit_rendezvous_report(self->rendezvous, "bytes", &self->report, sizeof self->report,
                                  &ranks, error) ||
         !report_longest(self, "times", self->agreed_s, &report->agreed_s, error) ||
@@ -384,50 +389,73 @@ static gboolean report_all(Rank *self, CliRunReport *report, GError **error) {
     return TRUE;
 }
 
-static gboolean run_rank(Rank *self, const RefitLaunch *launch, GSocket *listener,
-                         CliRunReport *report, GError **error) {
+/* Joins, and returns with all ranks when one has failed before that. Ownership of `early` taken. */
+static gboolean join(Rank *self, const RefitLaunch *launch, GSocket *listener, GError *early,
+                     gboolean *tells_out, GError **error) {
+    RefitHost host;
     const RefitRendezvousOptions options = {.rank = launch->rank,
                                             .world = launch->world,
                                             .address = launch->address,
                                             .port = launch->port,
                                             .token = launch->token,
-                                            .timeout_s = self->run->timeout_s};
+                                            .timeout_s = self->run->timeout_s,
+                                            .host = host.name,
+                                            .tells_out = tells_out};
+
+    refit_host_find(NULL, &host);
+    self->rendezvous = refit_rendezvous_new(&options, listener, early == NULL ? error : NULL);
+    if (self->rendezvous != NULL)
+        return agree(self, "executor", early, error);
+    if (early != NULL) { /* which nobody has heard */
+        *tells_out = TRUE;
+        g_propagate_error(error, early);
+    }
+    return FALSE;
+}
+
+static gboolean run_rank(Rank *self, const RefitLaunch *launch, CliRunReport *report,
+                         GError **error) {
     const char *digest = self->run->plan->digest;
     GError *mine = NULL;
     int device = 0;
 
-    /* Before the first thread, as probing may change the environment. */
-    self->gpu = cli_executor_load(self->run->executor, &mine);
-    if (mine == NULL && self->rank == 0 &&
-        !cli_check_output(self->run->cli, self->run->trace->path, &mine))
-        g_assert(mine != NULL);
-    self->rendezvous = refit_rendezvous_new(&options, listener, error);
-    if (self->rendezvous == NULL) {
-        g_clear_error(&mine);
+    if (!refit_rendezvous_same(self->rendezvous, "plan", digest, strlen(digest), error))
         return FALSE;
-    }
-    if (!agree(self, "executor", mine, error) ||
-        !refit_rendezvous_same(self->rendezvous, "plan", digest, strlen(digest), error))
-        return FALSE;
-    mine = NULL;
     (void)(choose_device(launch->local_rank, self->gpu->n_devices(), &device, &mine) &&
            make_program(self, &mine));
     return agree(self, "program", mine, error) && open_executor(self, device, error) &&
            run_all(self, error) && report_all(self, report, error);
 }
 
-gboolean cli_run_rank(const CliRun *run, const RefitLaunch *launch, GSocket *listener,
-                      CliRunReport *report_out, GError **error) {
-    Rank self = {.run = run, .rank = launch->rank, .n_stages = run->plan->n_stages};
-    g_auto(CliRunReport) report = {0};
-    gboolean ok;
+/* What rank 0 and the executor's loading can tell before ranks meet. */
+static gboolean get_ready(Rank *self, GError **error) {
+    /* Before the first thread, as probing may change the environment. */
+    self->gpu = cli_executor_load(self->run->executor, error);
+    return self->gpu != NULL &&
+           (self->rank > 0 || cli_check_output(self->run->cli, self->run->trace->path, error));
+}
 
-    self.agreed_s = g_new0(double, run->repeat);
-    self.duration_s = g_new0(double, run->repeat);
-    self.stages = g_new0(RefitGpuStage, self.n_stages + 1);
-    if (run->trace->path != NULL)
-        self.events = g_array_new(FALSE, FALSE, sizeof(RefitEvent));
-    ok = run_rank(&self, launch, listener, &report, error);
+gboolean cli_run_rank(const CliRun *run, const RefitLaunch *launch, GSocket *listener,
+                      GError *early, CliRunReport *report_out, gboolean *tells_out,
+                      GError **error) {
+    Rank self = {.run = run, .rank = launch->rank};
+    g_auto(CliRunReport) report = {0};
+    gboolean tells = TRUE, ok;
+
+    if (early == NULL && get_ready(&self, &early)) {
+        self.n_stages = run->plan->n_stages;
+        self.agreed_s = g_new0(double, run->repeat);
+        self.duration_s = g_new0(double, run->repeat);
+        self.stages = g_new0(RefitGpuStage, self.n_stages + 1);
+        if (run->trace->path != NULL)
+            self.events = g_array_new(FALSE, FALSE, sizeof(RefitEvent));
+    }
+    ok = join(&self, launch, listener, early, &tells, error) &&
+         run_rank(&self, launch, &report, error);
+    if (self.rendezvous != NULL)
+        tells = refit_rendezvous_tells(self.rendezvous);
+    if (tells_out != NULL)
+        *tells_out = tells;
     clear_rank(&self);
     if (ok && launch->rank == 0) {
         *report_out = report;

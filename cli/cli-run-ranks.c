@@ -300,7 +300,8 @@ static gboolean join(const Ranks *ranks, guint rank, CliRunReport *report, GErro
                                 .port = ranks->port,
                                 .token = ranks->token};
 
-    return cli_run_rank(ranks->run, &launch, rank == 0 ? ranks->listener : NULL, report, error);
+    return cli_run_rank(ranks->run, &launch, rank == 0 ? ranks->listener : NULL, NULL, report, NULL,
+                        error);
 }
 
 static gboolean run_process(const Ranks *ranks, guint rank, GError **error) {

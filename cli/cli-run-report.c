@@ -204,6 +204,7 @@ static void print_json(const CliRun *run, const CliRunReport *report,
     refit_json_string(json, "strategy", plan->strategy);
     refit_json_string(json, "executor", run->executor->name);
     refit_json_string(json, "note", run->executor->note);
+    refit_json_string(json, "place_note", report->place_note);
     refit_json_string(json, "predictor", comparison->predictor->name);
     refit_json_string(json, "digest", plan->digest);
     refit_json_uint(json, "ranks", report->n_ranks);
@@ -320,6 +321,8 @@ static void print_text(const CliRun *run, const CliRunReport *report,
     cli_print_labelled("digest", "%s", plan->digest);
     cli_print_labelled("by", "%s on %u ranks: %s, %s, staging %s at most", run->executor->name,
                        report->n_ranks, groups, launches, staging);
+    if (report->place_note != NULL)
+        cli_print_labelled("place", "%s", report->place_note);
     cli_print_labelled("moved", "%s over the network, %s over NVLink, %s locally, as planned",
                        network, nvlink, local);
     print_spread("time", "from the first operation to the last", report->duration_s,

@@ -19,7 +19,7 @@ typedef struct {
     const RefitPlan *plan;
     const RefitSchedule *schedule;
     const CliExecutor *executor;
-    const guint *domains; /* per rank */
+    const guint *domains, *nodes; /* per rank */
     guint repeat;
     gboolean verify;
     double timeout_s;
@@ -35,6 +35,7 @@ typedef struct {
 /* On rank 0. */
 typedef struct {
     guint n_ranks, repeat, n_stages;
+    char *place_note; /* what could not be checked of where ranks are; NULL: nothing */
     CliRankReport *ranks;
     double *agreed_s;      /* per run: until all ranks agreed, the longest of all ranks */
     double *duration_s;    /* per run: first to last operation, the longest of all ranks */
@@ -45,10 +46,16 @@ typedef struct {
 void cli_run_report_clear(CliRunReport *report);
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(CliRunReport, cli_run_report_clear)
 
-/* One rank from its joining to its leaving. `listener`: on rank 0, may be NULL. *report_out is
- * written on rank 0 only. All ranks return the same error where they can. */
+/*
+ * One rank from its joining to its leaving. `listener`: on rank 0, may be NULL. `early` is what has
+ * failed on this rank before (NULL: nothing; ownership taken): then it joins to say so, and of
+ * `run` there need be no more than `cli` and the time-out. *report_out is written on rank 0 only.
+ * All ranks return the same error where they can; *tells_out (may be NULL) takes whether this one
+ * is to tell the user, so that it is told once.
+ */
 gboolean cli_run_rank(const CliRun *run, const RefitLaunch *launch, GSocket *listener,
-                      CliRunReport *report_out, GError **error) G_GNUC_WARN_UNUSED_RESULT;
+                      GError *early, CliRunReport *report_out, gboolean *tells_out, GError **error)
+    G_GNUC_WARN_UNUSED_RESULT;
 
 /*
  * On rank 0, when its executor is closed: writes the trace, predicts the same schedule, and prints

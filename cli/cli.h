@@ -51,8 +51,9 @@ typedef enum {
 typedef struct {
     RefitStore store;
     CliOptions options;
-    char **arguments;  /* after the command name; NULL-terminated */
-    gboolean progress; /* stderr is a terminal and nobody asked for --quiet or --json */
+    char **arguments;     /* after the command name; NULL-terminated */
+    gboolean progress;    /* stderr is a terminal and nobody asked for --quiet or --json */
+    gboolean others_tell; /* of the error: another rank of this job prints it */
 } Cli;
 
 typedef struct {

@@ -9,6 +9,7 @@
 #include <sys/resource.h>
 
 #define DEFAULT_TIMEOUT "60s"
+#define DEFAULT_TIMEOUT_S 60
 enum { MAX_REPEAT = 1000 };
 
 /* ---- options ---- */
@@ -75,21 +76,6 @@ static gboolean choose_launch(const CliOptions *options, RefitLaunch *launch_out
 
 /* ---- the command ---- */
 
-/* One rank of a launcher. Only rank 0 has a stdout; all say what went wrong. */
-static gboolean run_launched(Cli *cli, const CliRun *run, const RefitLaunch *launch,
-                             GError **error) {
-    g_auto(CliRunReport) report = {0};
-    const gboolean ok = cli_run_rank(run, launch, NULL, &report, error);
-
-    if (ok && launch->rank == 0)
-        return cli_run_report(run, &report, error);
-    if (!ok)
-        g_prefix_error(error, "[rank %u] ", launch->rank);
-    if (launch->rank > 0)
-        cli->options.json = FALSE;
-    return ok;
-}
-
 /* A rank is a connection of rank 0 and, with --ranks, two pipes of this process. */
 static void raise_file_limit(guint n_ranks) {
     enum { PER_RANK = 4, OTHERS = 256 };
@@ -102,50 +88,117 @@ static void raise_file_limit(guint n_ranks) {
     (void)setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-static gboolean run_plan(Cli *cli, CliRun *run, const RefitLaunch *launch, GError **error) {
-    const RefitProblem *problem = run->plan->problem;
-    g_autofree guint *domains = g_new(guint, problem->n_ranks);
+/* One rank of a launcher, which may have failed already: `early`, ownership taken. Only rank 0 has
+ * a stdout, and of what all ranks return, one tells. */
+static gboolean run_launched(Cli *cli, const CliRun *run, const RefitLaunch *launch, GError *early,
+                             GError **error) {
+    g_auto(CliRunReport) report = {0};
+    gboolean tells, ok;
 
-    if (!refit_schedule_check(run->schedule, error) ||
-        !refit_schedule_check_budget(run->schedule, error))
-        return FALSE;
-    for (guint rank = 0; rank < problem->n_ranks; rank++)
-        domains[rank] = refit_topology_domain_of(problem->refit_case->topology, rank);
-    run->domains = domains;
-    raise_file_limit(problem->n_ranks);
+    raise_file_limit(launch->world);
     cli_progress_done(cli);
-    return launch->launcher != NULL ? run_launched(cli, run, launch, error)
-                                    : cli_run_ranks(run, error);
+    ok = cli_run_rank(run, launch, NULL, early, &report, &tells, error);
+    if (ok && launch->rank == 0)
+        return cli_run_report(run, &report, error);
+    if (!ok)
+        g_prefix_error(error, "[rank %u] ", launch->rank);
+    cli->others_tell = !tells;
+    if (launch->rank > 0)
+        cli->options.json = FALSE;
+    return ok;
 }
 
-int cli_run(Cli *cli, GError **error) {
-    g_autoptr(RefitCase) refit_case = NULL;
-    g_autoptr(RefitProblem) problem = NULL;
-    g_auto(CliPlanned) planned = {0};
-    g_auto(RefitLaunch) launch = {0};
-    const RefitStrategy *strategy = refit_strategy_find(
-        cli->options.strategy ? cli->options.strategy : REFIT_STRATEGY_DEFAULT, error);
-    g_auto(CliTrace) trace = {0};
+/* What a run is made of; freed together. */
+typedef struct {
+    RefitCase *refit_case;
+    RefitProblem *problem;
+    CliPlanned planned;
+    CliTrace trace;
+    guint *domains, *nodes;
+} Parts;
+
+static void parts_clear(Parts *parts) {
+    g_free(parts->domains);
+    g_free(parts->nodes);
+    cli_trace_clear(&parts->trace);
+    cli_planned_clear(&parts->planned);
+    refit_problem_free(parts->problem);
+    refit_case_free(parts->refit_case);
+}
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(Parts, parts_clear)
+
+static void place_ranks(CliRun *run, Parts *parts) {
+    const RefitTopology *topology = parts->refit_case->topology;
+    const guint n_ranks = parts->problem->n_ranks;
+
+    parts->domains = g_new(guint, n_ranks);
+    parts->nodes = g_new(guint, n_ranks);
+    for (guint rank = 0; rank < n_ranks; rank++) {
+        parts->domains[rank] = refit_topology_domain_of(topology, rank);
+        parts->nodes[rank] = refit_topology_node_of(topology, rank);
+    }
+    run->domains = parts->domains;
+    run->nodes = parts->nodes;
+}
+
+/* All that ranks do before they meet. CLI_EXIT_YES when they can. */
+static int make_plan(Cli *cli, CliRun *run, const RefitLaunch *launch,
+                     const RefitStrategy *strategy, Parts *parts, GError **error) {
+    const gboolean launched = launch->launcher != NULL;
     CliTimings timings;
-    CliRun run = {.cli = cli, .trace = &trace};
     int exit_code;
 
-    if (strategy != NULL && !cli_trace_check(cli, error))
-        return CLI_EXIT_USAGE;
-    if (strategy == NULL || !read_options(cli, &run, error) ||
-        !choose_launch(&cli->options, &launch, error) ||
-        !cli_load_case(cli, cli->arguments[0], &refit_case, &problem, error) ||
-        !check_world(problem, launch.launcher != NULL ? launch.launcher : "--ranks",
-                     launch.launcher != NULL ? launch.world : (guint)cli->options.ranks, error))
+    if (!cli_load_case(cli, cli->arguments[0], &parts->refit_case, &parts->problem, error) ||
+        !check_world(parts->problem, launched ? launch->launcher : "--ranks",
+                     launched ? launch->world : (guint)cli->options.ranks, error))
         return CLI_EXIT_NO;
-    exit_code = cli_trace_read(cli, problem, &trace, error);
+    exit_code = cli_trace_read(cli, parts->problem, &parts->trace, error);
     if (exit_code != CLI_EXIT_YES)
         return exit_code;
     /* Of several ranks, only the first is where the file would be. */
-    if ((launch.launcher == NULL && !cli_check_output(cli, trace.path, error)) ||
-        !cli_plan_and_predict(cli, problem, strategy, &planned, NULL, NULL, &timings, error))
+    if ((!launched && !cli_check_output(cli, parts->trace.path, error)) ||
+        !cli_plan_and_predict(cli, parts->problem, strategy, &parts->planned, NULL, NULL, &timings,
+                              error) ||
+        !refit_schedule_check(parts->planned.schedule, error) ||
+        !refit_schedule_check_budget(parts->planned.schedule, error))
         return CLI_EXIT_NO;
-    run.plan = planned.plan;
-    run.schedule = planned.schedule;
-    return run_plan(cli, &run, &launch, error) ? CLI_EXIT_YES : CLI_EXIT_NO;
+    run->plan = parts->planned.plan;
+    run->schedule = parts->planned.schedule;
+    place_ranks(run, parts);
+    return CLI_EXIT_YES;
+}
+
+int cli_run(Cli *cli, GError **error) {
+    g_auto(Parts) parts = {0};
+    g_auto(RefitLaunch) launch = {0};
+    CliRun run = {.cli = cli, .trace = &parts.trace, .timeout_s = DEFAULT_TIMEOUT_S};
+    GError *early = NULL;
+    const RefitStrategy *strategy = refit_strategy_find(
+        cli->options.strategy ? cli->options.strategy : REFIT_STRATEGY_DEFAULT, &early);
+    gboolean ok;
+    int exit_code = CLI_EXIT_NO;
+
+    if (strategy != NULL && !cli_trace_check(cli, error))
+        return CLI_EXIT_USAGE;
+    if (strategy != NULL && !read_options(cli, &run, &early))
+        run.timeout_s = DEFAULT_TIMEOUT_S;
+    if (!choose_launch(&cli->options, &launch, early == NULL ? error : NULL)) {
+        if (early != NULL)
+            g_propagate_error(error, early);
+        return CLI_EXIT_NO;
+    }
+    if (early == NULL)
+        exit_code = make_plan(cli, &run, &launch, strategy, &parts, &early);
+    /* Ranks meet all the same when there is something wrong, so that it is told once. */
+    if (launch.launcher != NULL && exit_code != CLI_EXIT_USAGE) {
+        ok = run_launched(cli, &run, &launch, early, error);
+    } else if (early != NULL) {
+        g_propagate_error(error, early);
+        return exit_code;
+    } else {
+        raise_file_limit(parts.problem->n_ranks);
+        cli_progress_done(cli);
+        ok = cli_run_ranks(&run, error);
+    }
+    return ok ? CLI_EXIT_YES : CLI_EXIT_NO;
 }

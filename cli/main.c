@@ -315,7 +315,7 @@ static int run_parsed(const CliCommand *command, Cli *cli) {
         return exit_code;
     if (exit_code == CLI_EXIT_USAGE)
         return usage_error(command, cli->options.json, error->message);
-    return report_error(cli->options.json, error);
+    return cli->others_tell ? refit_error_exit_code(error) : report_error(cli->options.json, error);
 }
 
 /* `arguments`: the command name and what follows it; ownership taken. */

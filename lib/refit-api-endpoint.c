@@ -7,6 +7,7 @@
  * gather of their own meet over TCP. Cost: the rank's part of the plan.
  */
 
+#include "gpu/executor/refit-host.h"
 #include "gpu/rendezvous/refit-rendezvous.h"
 #include "lib/refit-api-private.h"
 #include "lib/refit-gpu-load.h"
@@ -14,7 +15,7 @@
 
 #include <string.h>
 
-enum { MESSAGE_SIZE = 1024, TEXT_SIZE = 256 };
+enum { MESSAGE_SIZE = 1024, TEXT_SIZE = 256, MAX_GATHERED = 512 };
 
 struct _RefitEndpoint {
     char *message;
@@ -32,17 +33,61 @@ struct _RefitEndpoint {
 
 /* ---- how ranks meet ---- */
 
-static gboolean gather_by_caller(gpointer user_data, gconstpointer mine, gsize bytes, gpointer all,
-                                 guint8 *came, double timeout_s, GError **error) {
-    const RefitEndpoint *endpoint = user_data;
+/* Of what each rank says by the caller's function, in `all`; FALSE naming the ranks that do not. */
+static gboolean gather_all(const RefitEndpoint *endpoint, gconstpointer mine, gsize bytes,
+                           gpointer all, double timeout_s, GError **error) {
+    const guint n_ranks = endpoint->job->problem->n_ranks;
+    g_autofree guint8 *came = g_new0(guint8, n_ranks);
+    g_autofree guint8 *absent = g_new0(guint8, n_ranks);
+    g_autofree char *names = NULL;
     char message[MESSAGE_SIZE] = "";
 
     if (endpoint->gather(endpoint->gather_data, mine, bytes, all, came, timeout_s, message,
-                         sizeof message) != 0)
+                         sizeof message) == 0) {
+        g_set_error(error, REFIT_ERROR, REFIT_ERROR_BACKEND,
+                    "gathering %" G_GSIZE_FORMAT " bytes: %s", bytes,
+                    message[0] != '\0' ? message : "the caller's function failed");
+        return FALSE;
+    }
+    for (guint r = 0; r < n_ranks; r++)
+        absent[r] = came[r] == 0;
+    if (memchr(absent, 1, n_ranks) == NULL)
         return TRUE;
-    g_set_error(error, REFIT_ERROR, REFIT_ERROR_BACKEND, "gathering %" G_GSIZE_FORMAT " bytes: %s",
-                bytes, message[0] != '\0' ? message : "the caller's function failed");
+    names = refit_ranks_to_string(absent, n_ranks, NULL);
+    g_set_error(error, REFIT_ERROR, REFIT_ERROR_BACKEND,
+                "of %u ranks, rank%s %s did not report within %.3g s", n_ranks,
+                strpbrk(names, ",-a") != NULL ? "s" : "", names, timeout_s);
     return FALSE;
+}
+
+/* The caller's function brings all to all, so absent ranks are known everywhere. */
+static gboolean gather_by_caller(gpointer user_data, gconstpointer mine, gsize bytes, gpointer all,
+                                 guint8 *came, double timeout_s, GError **error) {
+    const RefitEndpoint *endpoint = user_data;
+    const guint n_ranks = endpoint->job->problem->n_ranks;
+    g_autofree guint8 *unwanted = all == NULL ? g_malloc(n_ranks * bytes) : NULL;
+
+    if (!gather_all(endpoint, mine, bytes, all != NULL ? all : unwanted, timeout_s, error))
+        return FALSE;
+    if (came != NULL)
+        memset(came, 1, n_ranks);
+    return TRUE;
+}
+
+/* In pieces that the caller's function takes. */
+static gboolean broadcast_by_caller(gpointer user_data, gpointer data, gsize bytes,
+                                    double timeout_s, GError **error) {
+    const RefitEndpoint *endpoint = user_data;
+    g_autofree guint8 *all = g_malloc(endpoint->job->problem->n_ranks * (gsize)MAX_GATHERED);
+    guint8 *at = data;
+
+    for (gsize done = 0, piece; done < bytes; done += piece) {
+        piece = MIN(bytes - done, MAX_GATHERED);
+        if (!gather_all(endpoint, at + done, piece, all, timeout_s, error))
+            return FALSE;
+        memcpy(at + done, all, piece);
+    }
+    return TRUE;
 }
 
 static gboolean gather_by_rendezvous(gpointer user_data, gconstpointer mine, gsize bytes,
@@ -54,10 +99,10 @@ static gboolean gather_by_rendezvous(gpointer user_data, gconstpointer mine, gsi
 }
 
 static gboolean broadcast_by_rendezvous(gpointer user_data, gpointer data, gsize bytes,
-                                        GError **error) {
+                                        double timeout_s, GError **error) {
     const RefitEndpoint *endpoint = user_data;
 
-    return refit_rendezvous_broadcast(endpoint->rendezvous, "refit", data, bytes, error);
+    return refit_rendezvous_spread(endpoint->rendezvous, "refit", data, bytes, timeout_s, error);
 }
 
 static gboolean check_by_rendezvous(gpointer user_data, GError **error) {
@@ -74,6 +119,7 @@ static GError *fail_by_rendezvous(gpointer user_data, GError *mine) {
 
 static gboolean meet(RefitEndpoint *endpoint, const RefitEndpointConfig *config, double timeout_s,
                      RefitGpuPeers *peers, GError **error) {
+    RefitHost host;
     const RefitRendezvousOptions options = {
         .rank = config->rank,
         .world = endpoint->job->problem->n_ranks,
@@ -81,10 +127,13 @@ static gboolean meet(RefitEndpoint *endpoint, const RefitEndpointConfig *config,
         .port = config->port,
         .token = config->token,
         .timeout_s = timeout_s,
+        .host = host.name,
     };
 
+    refit_host_find(config->host, &host);
     if (config->gather != NULL) {
-        *peers = (RefitGpuPeers){.gather = gather_by_caller, .user_data = endpoint};
+        *peers = (RefitGpuPeers){
+            .gather = gather_by_caller, .broadcast = broadcast_by_caller, .user_data = endpoint};
         return TRUE;
     }
     if (config->address == NULL || config->token == NULL) {
@@ -105,25 +154,6 @@ static gboolean meet(RefitEndpoint *endpoint, const RefitEndpointConfig *config,
 }
 
 /* ---- before the executor takes over ---- */
-
-/* Of what each rank says by the caller's function, in `all`; FALSE naming the ranks that do not. */
-static gboolean gather_all(const RefitEndpoint *endpoint, gconstpointer mine, gsize bytes,
-                           gpointer all, double timeout_s, GError **error) {
-    const guint n_ranks = endpoint->job->problem->n_ranks;
-    g_autofree guint8 *came = g_new0(guint8, n_ranks);
-    g_autofree guint8 *absent = g_new0(guint8, n_ranks);
-
-    if (!gather_by_caller((gpointer)endpoint, mine, bytes, all, came, timeout_s, error))
-        return FALSE;
-    for (guint r = 0; r < n_ranks; r++)
-        absent[r] = came[r] == 0;
-    if (memchr(absent, 1, n_ranks) == NULL)
-        return TRUE;
-    g_autofree char *names = refit_ranks_to_string(absent, n_ranks);
-    g_set_error(error, REFIT_ERROR, REFIT_ERROR_BACKEND, "of %u ranks, %s did not come within %g s",
-                n_ranks, names, timeout_s);
-    return FALSE;
-}
 
 /*
  * TRUE when no rank has failed by now; all learn of the lowest one that has, and why: a rank that
@@ -186,20 +216,24 @@ static gboolean open_rank(RefitEndpoint *endpoint, const RefitEndpointConfig *co
     const RefitCase *refit_case = endpoint->job->refit_case;
     const guint n_ranks = endpoint->job->problem->n_ranks;
     const double timeout_s = config->timeout_s > 0 ? config->timeout_s : 300;
-    g_autofree guint *domains = g_new(guint, n_ranks);
+    g_autofree guint *domains = g_new(guint, n_ranks), *nodes = g_new(guint, n_ranks);
     RefitGpuConfig gpu = {
         .rank = config->rank,
         .n_ranks = n_ranks,
         .device = config->device,
         .domains = domains,
+        .nodes = nodes,
+        .host = config->host,
         .timeout_s = timeout_s,
     };
     const RefitExecutorConfig executor = {
         .topology = refit_case->topology, .profile = refit_case->profile, .rank = &gpu};
     g_autoptr(GError) own = NULL;
 
-    for (guint r = 0; r < n_ranks; r++)
+    for (guint r = 0; r < n_ranks; r++) {
         domains[r] = refit_topology_domain_of(refit_case->topology, r);
+        nodes[r] = refit_topology_node_of(refit_case->topology, r);
+    }
     if (!meet(endpoint, config, timeout_s, &gpu.peers, error))
         return FALSE;
     endpoint->gpu = refit_gpu_load(config->executor, &own);

@@ -12,10 +12,11 @@
 
 #include "lib/refit-m2n-private.h"
 
-#include <string.h>
-#include <unistd.h>
+#include "gpu/executor/refit-host.h"
 
-enum { MAX_PLANS = 64, TEXT = 256, HOST_NAME = 256 };
+#include <string.h>
+
+enum { MAX_PLANS = 64, TEXT = 256 };
 
 struct _M2nMover {
     ncclComm_t comm; /* the caller's */
@@ -60,34 +61,15 @@ static guint common_domain(const guint64 *hosts, guint n_ranks) {
     return 1;
 }
 
-static guint64 host_number(void) {
-    g_autoptr(GChecksum) checksum = g_checksum_new(G_CHECKSUM_SHA256);
-    const char *stated = g_getenv("NCCL_HOSTID"); /* as NCCL itself tells hosts apart */
-    char name[HOST_NAME] = "";
-    g_autofree char *boot = NULL;
-    guint8 digest[32];
-    gsize size = sizeof digest;
-    guint64 number;
-
-    if (stated == NULL) {
-        if (gethostname(name, sizeof name - 1) != 0)
-            name[0] = '\0';
-        if (g_file_get_contents("/proc/sys/kernel/random/boot_id", &boot, NULL, NULL))
-            g_checksum_update(checksum, (const guchar *)boot, -1);
-        stated = name;
-    }
-    g_checksum_update(checksum, (const guchar *)stated, -1);
-    g_checksum_get_digest(checksum, digest, &size);
-    memcpy(&number, digest, sizeof number);
-    return number;
-}
-
 /* Domains, from hosts or from what rank 0 was told. */
 static gboolean find_domains(M2nMover *self, GError **error) {
     const char *text = g_getenv("REFIT_DOMAIN_SIZE");
     guint64 stated = 0;
+    RefitHost host;
+
+    refit_host_find(NULL, &host);
     const guint64 mine[2] = {
-        host_number(),
+        host.id,
         text != NULL && g_ascii_string_to_unsigned(text, 10, 0, G_MAXINT, &stated, NULL)
             ? MAX(stated, 1)
             : 0,
@@ -110,7 +92,19 @@ static gboolean gather_for_executor(gpointer user_data, gconstpointer mine, gsiz
 
     if (!m2n_gather(self->gather, mine, bytes, all, timeout_s, error))
         return FALSE;
-    memset(came, 1, self->n_ranks);
+    if (came != NULL)
+        memset(came, 1, self->n_ranks);
+    return TRUE;
+}
+
+static gboolean broadcast_for_executor(gpointer user_data, gpointer data, gsize bytes,
+                                       double timeout_s, GError **error) {
+    const M2nMover *self = user_data;
+    g_autofree guint8 *all = g_malloc(self->n_ranks * bytes);
+
+    if (!m2n_gather(self->gather, data, bytes, all, timeout_s, error))
+        return FALSE;
+    memcpy(data, all, bytes);
     return TRUE;
 }
 
@@ -121,7 +115,9 @@ static gboolean open_executor(M2nMover *self, guint max_blocks, GError **error) 
         .n_ranks = self->n_ranks,
         .device = self->device,
         .domains = domains,
-        .peers = {.gather = gather_for_executor, .user_data = self},
+        .peers = {.gather = gather_for_executor,
+                  .broadcast = broadcast_for_executor,
+                  .user_data = self},
         .timeout_s = self->timeout_s,
         .untimed = TRUE,
         .kernel_blocks = max_blocks,

@@ -86,7 +86,7 @@ typedef struct _M2nGather M2nGather;
 M2nGather *m2n_gather_new(ncclComm_t parent, guint rank, guint n_ranks, double timeout_s,
                           GError **error) G_GNUC_WARN_UNUSED_RESULT;
 void m2n_gather_free(M2nGather *gather);
-/* All ranks' `bytes` bytes, by rank, in `all`. */
+/* All ranks' `bytes` bytes, by rank, in `all`, which may be NULL. */
 gboolean m2n_gather(M2nGather *gather, gconstpointer mine, gsize bytes, gpointer all,
                     double timeout_s, GError **error) G_GNUC_WARN_UNUSED_RESULT;
 /* FALSE with REFIT_ERROR_BACKEND, naming the call, unless it succeeded. */

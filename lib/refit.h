@@ -237,6 +237,10 @@ REFIT_API RefitStatus refit_job_probe(RefitJob *job, const char *executor, uint3
  * rank calls it in the same order with the same size. Returns when all have come or after
  * `timeout_s`: came[r] becomes 1 for each rank that has, the same ones on all ranks. 0: it cannot
  * go on at all, and `message` says why.
+ *
+ * By its nature it brings all records to every rank, N ranks N * N * `bytes`, where one agreement
+ * of ranks over TCP is N messages to rank 0 and N from it. A call in which all is well gathers 56
+ * and 16 bytes.
  */
 typedef int (*RefitGatherFunc)(void *data, const void *mine, size_t bytes, void *all, uint8_t *came,
                                double timeout_s, char *message, size_t message_size);
@@ -252,17 +256,20 @@ typedef struct {
     const char *token;    /* known to the ranks of this job only; at least 8 bytes */
     double timeout_s;     /* of each call that all ranks make; 0: 300 s */
     const char *executor; /* path of the plugin that moves bytes; NULL: the installed one */
+    const char *host; /* name of the host that the rank is on; NULL: this machine, by the variable
+                         NCCL_HOSTID, else by host name and boot, as NCCL tells hosts apart */
 } RefitEndpointConfig;
 #define REFIT_ENDPOINT_CONFIG_INIT                                                                 \
-    { sizeof(RefitEndpointConfig), 0, 0, NULL, NULL, NULL, 0, NULL, 0, NULL }
+    { sizeof(RefitEndpointConfig), 0, 0, NULL, NULL, NULL, 0, NULL, 0, NULL, NULL }
 
 typedef struct _RefitEndpoint RefitEndpoint;
 
 /*
  * Collective: open, prepare, start and wait are called by every rank of the topology, in the same
  * order, also by those without a part in the plan. When a rank cannot go on or does not come, all
- * fail and the message names it. A call refused as REFIT_STATUS_INVALID was not made, as far as
- * others can tell: they time out.
+ * fail and the message names it. Open fails when ranks are not where the topology has them: rank r
+ * is GPU r of it, so ranks are numbered node by node, a node being a host. A call refused as
+ * REFIT_STATUS_INVALID was not made, as far as others can tell: they time out.
  *
  * `job` must have a plan, and is borrowed until the endpoint is closed. *endpoint_out takes a
  * handle also on failure; then only message and close accept it.

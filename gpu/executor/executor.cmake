@@ -5,11 +5,14 @@ set(executor
   refit-gpu-boxes.c
   refit-gpu-comm.c
   refit-gpu-connect.c
+  refit-gpu-fabric.c
   refit-gpu-flow.c
+  refit-gpu-place.c
   refit-gpu-prepare.c
   refit-gpu-result.c
   refit-gpu-run.c
   refit-gpu.c
+  refit-host.c
   refit-strided.c)
 list(TRANSFORM executor PREPEND ${CMAKE_CURRENT_LIST_DIR}/ OUTPUT_VARIABLE REFIT_GPU_EXECUTOR)
 set(REFIT_GPU_EXECUTOR ${REFIT_GPU_EXECUTOR} PARENT_SCOPE)

@@ -19,10 +19,10 @@ typedef enum {
     REFIT_GPU_PHASE_WAIT,
 } RefitGpuPhase;
 
-enum { REFIT_GPU_STUCK_PEERS = 6, REFIT_GPU_TEXT = 256 };
+enum { REFIT_GPU_STUCK_PEERS = 6, REFIT_GPU_TEXT = 256, REFIT_GPU_VERDICT_TEXT = 1024 };
 
 /*
- * What a rank says of itself in each phase. Every rank hears it of every other, so only the head is
+ * What a rank says of itself in each phase. Rank 0 hears it of every other, so only the head is
  * said always; the rest, when the head of any rank says that it has failed.
  */
 typedef struct {
@@ -39,6 +39,40 @@ typedef struct {
 } RefitGpuRecord;
 
 #define REFIT_GPU_HEAD_BYTES offsetof(RefitGpuRecord, peers)
+
+enum {
+    REFIT_GPU_HOST_NAME = 64,
+    REFIT_GPU_NAME = 32,
+    REFIT_GPU_UNREACHABLE = 16,
+    REFIT_GPU_CLUSTER_BYTES = 16
+};
+
+/* Whether NVLink may join a GPU with those of other hosts. */
+typedef enum {
+    REFIT_GPU_FABRIC_UNKNOWN,
+    REFIT_GPU_FABRIC_NONE,
+    REFIT_GPU_FABRIC_KNOWN
+} RefitGpuFabric;
+
+/* Where a rank is: what it says once, with its first record. */
+typedef struct {
+    guint64 host; /* see RefitHost */
+    char host_name[REFIT_GPU_HOST_NAME];
+    char gpu[REFIT_GPU_NAME]; /* PCI bus id, lower case */
+    guint32 n_unreachable;    /* GPUs of its process that its own has no peer access to */
+    guint32 unreachable[REFIT_GPU_UNREACHABLE]; /* hashes of their bus ids */
+    guint32 fabric;                             /* RefitGpuFabric; when known, which: */
+    guint32 clique;
+    guint8 cluster[REFIT_GPU_CLUSTER_BYTES];
+} RefitGpuPlace;
+
+/* What rank 0 makes of the heads of all ranks. */
+typedef struct {
+    guint32 failed;   /* 0: all is well, else 1 + RefitError */
+    guint32 asks_why; /* a rank has failed: all say the rest of their records */
+    guint32 rank;     /* this one, the first of those; should the rest not be heard */
+    guint32 breaks;   /* a rank is absent: nothing can be agreed upon any more */
+} RefitGpuVerdict;
 
 /* ---- what has been prepared ---- */
 
@@ -125,8 +159,14 @@ struct _RefitGpuRank {
     guint rank, n_ranks;
     int device;
     guint *domains;      /* per rank */
+    guint *nodes;        /* per rank; NULL: not declared */
     guint *domain_ranks; /* per rank: its number in its domain */
     RefitGpuPeers peers;
+    RefitGpuPlace place;
+    gboolean introduces;    /* its next record is the first, and its place goes with it */
+    RefitGpuPlace *places;  /* per rank, on rank 0; NULL elsewhere */
+    gboolean several_hosts; /* on rank 0: ranks are named with their hosts */
+    char *place_note;       /* on rank 0: what could not be checked; NULL: nothing */
     double timeout_s;
     gboolean untimed;
     guint kernel_blocks;
@@ -184,18 +224,43 @@ void refit_gpu_record_init(RefitGpuRecord *record, RefitGpuPhase phase);
 guint64 refit_gpu_digest_head(const char *digest);
 /* Of steps and communicators of all ranks. Cost: steps. */
 guint64 refit_gpu_schedule_hash(const RefitSchedule *schedule);
+/* On rank 0: what the records of all ranks, who are well and in the same phase, say together. */
+typedef gboolean (*RefitGpuJudge)(const RefitGpuRank *self, const RefitGpuRecord *all,
+                                  GError **error);
 /*
- * Says `mine`, which is failed when `failure` is not NULL (takes ownership), and hears all others.
- * TRUE, with their records in *all_out (free with g_free; may be NULL), when none is absent or has
- * failed, and all are in the same phase.
+ * Says `mine`, which is failed when `failure` is not NULL (takes ownership), and hears the verdict
+ * of rank 0. TRUE when no rank is absent or has failed, all are in the same phase, and `judge`
+ * (NULL: nobody) finds nothing wrong; else FALSE with one error on all ranks.
  */
 gboolean refit_gpu_agree(RefitGpuRank *self, RefitGpuRecord *mine, GError *failure,
-                         RefitGpuRecord **all_out, GError **error) G_GNUC_WARN_UNUSED_RESULT;
+                         RefitGpuJudge judge, GError **error) G_GNUC_WARN_UNUSED_RESULT;
+/* "rank 3", "ranks 3, 5 and 8", "ranks 3, 5, 8, 9 and 12 more", on rank 0 each with its host where
+ * there are several: "rank 3 (node1)". Caller frees. */
+char *refit_gpu_name_ranks(const RefitGpuRank *self, const guint *ranks, guint n);
 /* `bytes` bytes of rank 0 replace those of the others. */
 gboolean refit_gpu_spread(RefitGpuRank *self, gpointer bytes, gsize size, GError **error)
     G_GNUC_WARN_UNUSED_RESULT;
-/* "rank 3", "ranks 3, 5 and 8", "ranks 3, 5, 8, 9 and 12 more". Caller frees. */
-char *refit_gpu_list_ranks(const guint *ranks, guint n);
+
+/* ---- refit-gpu-place.c ---- */
+
+/* The host of a place; `stated` as in RefitGpuConfig. The rest of it becomes empty. */
+void refit_gpu_place_host(const char *stated, RefitGpuPlace *place);
+/* The GPU of a place; likewise. */
+gboolean refit_gpu_place_device(int device, const char *stated, RefitGpuPlace *place,
+                                GError **error) G_GNUC_WARN_UNUSED_RESULT;
+/* On rank 0, when the places of those that have come are there; of others the host has no name. */
+void refit_gpu_places_heard(RefitGpuRank *self);
+/* On rank 0 and where ranks are on several hosts: the name of this rank's; else NULL. */
+const char *refit_gpu_host_of(const RefitGpuRank *self, guint rank);
+/* On rank 0: whether all ranks are where nodes and domains say. *note_out takes what no machine
+ * could say, if there is such a thing. REFIT_ERROR_INVALID. */
+gboolean refit_gpu_places_check(const RefitGpuRank *self, char **note_out, GError **error)
+    G_GNUC_WARN_UNUSED_RESULT;
+
+/* ---- refit-gpu-fabric.c ---- */
+
+/* The NVLink fabric of the GPU of a place. */
+void refit_gpu_fabric_find(RefitGpuPlace *place);
 
 /* ---- refit-gpu-comm.c ---- */
 

@@ -2,8 +2,8 @@
  * The table of the plugin: is there a GPU, opening and closing a rank, preparing a program. Opening
  * finds each rank's place in its NVLink domain; preparing compares what must be the same on all
  * ranks, the plan by its digest, the schedule by a hash and the sizes of messages by sums of hashes
- * over both of their ends, before the first byte moves. Cost: two gathers, the communicators, and
- * what refit-gpu-prepare.c says.
+ * over both of their ends, before the first byte moves. Cost: two agreements, the communicators,
+ * and what refit-gpu-prepare.c says.
  */
 
 #include "gpu/executor/refit-gpu-private.h"
@@ -105,8 +105,9 @@ static gboolean check_config(const RefitGpuConfig *config, GError **error) {
     }
     if (config->n_ranks == 0 || config->n_ranks > INT_MAX || config->rank >= config->n_ranks)
         wrong = "a rank must be below the number of ranks";
-    else if (config->domains == NULL || config->peers.gather == NULL)
-        wrong = "the domains of all ranks and a function that gathers are needed";
+    else if (config->domains == NULL || config->peers.gather == NULL ||
+             config->peers.broadcast == NULL)
+        wrong = "the domains of all ranks and functions that gather and broadcast are needed";
     else if (!(config->timeout_s > 0 && config->timeout_s < 1e6))
         wrong = "the time-out must be above 0 and below 1e6 s";
     for (guint r = 0; wrong == NULL && r < config->n_ranks; r++)
@@ -130,16 +131,19 @@ static void number_in_domains(RefitGpuRank *self) {
     }
 }
 
-static guint64 hash_domains(const RefitGpuRank *self) {
+static guint64 hash_declared(const RefitGpuRank *self) {
     guint64 hash = self->n_ranks;
 
-    for (guint r = 0; r < self->n_ranks; r++)
-        hash = (hash ^ self->domains[r]) * G_GUINT64_CONSTANT(0x100000001b3) + 1;
+    for (guint r = 0; r < self->n_ranks; r++) {
+        guint64 both = (guint64)self->domains[r] << 32 | (self->nodes != NULL ? self->nodes[r] : 0);
+        hash = (hash ^ both) * G_GUINT64_CONSTANT(0x100000001b3) + 1;
+    }
     return hash;
 }
 
-static gboolean enter_first(RefitGpuRank *self, ncclUniqueId *id, GError **error) {
+static gboolean enter_first(RefitGpuRank *self, const char *gpu, ncclUniqueId *id, GError **error) {
     if (!refit_gpu_enter(self, error) ||
+        !refit_gpu_place_device(self->device, gpu, &self->place, error) ||
         !REFIT_GPU_CUDA(cudaDeviceGetStreamPriorityRange(&self->low_priority, &self->high_priority),
                         error))
         return FALSE;
@@ -151,14 +155,16 @@ static gboolean enter_first(RefitGpuRank *self, ncclUniqueId *id, GError **error
     return TRUE;
 }
 
-static gboolean check_domains(const RefitGpuRank *self, const RefitGpuRecord *all, GError **error) {
+/* On rank 0: what ranks have declared, and whether they are there. */
+static gboolean check_places(const RefitGpuRank *self, const RefitGpuRecord *all, GError **error) {
     for (guint r = 1; r < self->n_ranks; r++)
         if (all[r].same != all[0].same) {
+            g_autofree char *names = refit_gpu_name_ranks(self, (const guint[]){0, r}, 2);
             g_set_error(error, REFIT_ERROR, REFIT_ERROR_INVALID,
-                        "ranks 0 and %u state different numbers of ranks or NVLink domains", r);
+                        "%s state different numbers of ranks, nodes or NVLink domains", names);
             return FALSE;
         }
-    return TRUE;
+    return refit_gpu_places_check(self, &((RefitGpuRank *)self)->place_note, error);
 }
 
 /* Set-up has no order in which ranks come: those that wait say what they wait for. */
@@ -177,8 +183,7 @@ static gboolean agree_on_comms(RefitGpuRank *self, RefitGpuPhase phase, GError *
     return FALSE;
 }
 
-static gboolean join(RefitGpuRank *self, GError **error) {
-    g_autofree RefitGpuRecord *all = NULL;
+static gboolean join(RefitGpuRank *self, const char *gpu, GError **error) {
     GError *failure = NULL;
     RefitGpuRecord mine;
     ncclUniqueId id = {{0}};
@@ -186,10 +191,10 @@ static gboolean join(RefitGpuRank *self, GError **error) {
     if (!refit_gpu_begin(self, error))
         return FALSE;
     refit_gpu_record_init(&mine, REFIT_GPU_PHASE_OPEN);
-    mine.same = hash_domains(self);
-    if (!enter_first(self, &id, &failure))
+    mine.same = hash_declared(self);
+    if (!enter_first(self, gpu, &id, &failure))
         g_assert(failure != NULL);
-    if (!refit_gpu_agree(self, &mine, failure, &all, error) || !check_domains(self, all, error) ||
+    if (!refit_gpu_agree(self, &mine, failure, check_places, error) ||
         !refit_gpu_spread(self, &id, sizeof id, error) || !refit_gpu_begin(self, error))
         return FALSE;
     if (!refit_gpu_comms_open(self, &id, &failure))
@@ -217,6 +222,9 @@ static void close_rank(gpointer rank) {
     g_mutex_clear(&self->lock);
     g_free(self->domains);
     g_free(self->domain_ranks);
+    g_free(self->nodes);
+    g_free(self->places);
+    g_free(self->place_note);
     g_free(self);
 }
 
@@ -232,13 +240,19 @@ static gpointer open_rank(const RefitExecutorConfig *executor, GError **error) {
     self->device = config->device;
     self->domains = g_memdup2(config->domains, config->n_ranks * sizeof *config->domains);
     self->domain_ranks = g_new0(guint, config->n_ranks);
+    if (config->nodes != NULL)
+        self->nodes = g_memdup2(config->nodes, config->n_ranks * sizeof *config->nodes);
+    refit_gpu_place_host(config->host, &self->place);
+    self->introduces = TRUE;
+    if (config->rank == 0)
+        self->places = g_new0(RefitGpuPlace, config->n_ranks);
     self->peers = config->peers;
     self->timeout_s = config->timeout_s;
     self->untimed = config->untimed;
     self->kernel_blocks = config->kernel_blocks > 0 ? config->kernel_blocks : DEFAULT_BLOCKS;
     g_mutex_init(&self->lock);
     number_in_domains(self);
-    if (join(self, error))
+    if (join(self, config->gpu, error))
         return self;
     refit_gpu_comms_abort(self);
     close_rank(self);
@@ -304,19 +318,20 @@ static gboolean compare_plans(const RefitGpuRank *self, const RefitGpuRecord *al
     guint64 sent = 0, received = 0;
 
     for (guint r = 0; r < self->n_ranks; r++) {
+        g_autofree char *names = refit_gpu_name_ranks(self, (const guint[]){0, r}, 2);
         if (all[r].same != all[0].same) {
             g_set_error(error, REFIT_ERROR, REFIT_ERROR_COVERAGE,
-                        "ranks 0 and %u have different plans: digests %016" G_GINT64_MODIFIER
+                        "%s have different plans: digests %016" G_GINT64_MODIFIER
                         "x and %016" G_GINT64_MODIFIER "x; plan the same case with the same "
                         "version of refit everywhere",
-                        r, all[0].same, all[r].same);
+                        names, all[0].same, all[r].same);
             return FALSE;
         }
         if (all[r].schedule != all[0].schedule) {
             g_set_error(error, REFIT_ERROR, REFIT_ERROR_COVERAGE,
-                        "ranks 0 and %u have different schedules of the same plan; use the same "
-                        "version of refit everywhere",
-                        r);
+                        "%s have different schedules of the same plan; use the same version of "
+                        "refit everywhere",
+                        names);
             return FALSE;
         }
         sent += all[r].sent;
@@ -346,7 +361,6 @@ static gboolean make_comms(RefitGpuRank *self, GError **error) {
 
 static gboolean prepare(gpointer rank, const RefitExecutorWork *what, GError **error) {
     RefitGpuRank *self = rank;
-    g_autofree RefitGpuRecord *all = NULL;
     GError *failure = NULL;
     RefitGpuRecord mine;
 
@@ -364,8 +378,7 @@ static gboolean prepare(gpointer rank, const RefitExecutorWork *what, GError **e
         mine.sent = self->work->sent;
         mine.received = self->work->received;
     }
-    if (refit_gpu_agree(self, &mine, failure, &all, error) && compare_plans(self, all, error) &&
-        make_comms(self, error))
+    if (refit_gpu_agree(self, &mine, failure, compare_plans, error) && make_comms(self, error))
         return TRUE;
     g_clear_pointer(&self->work, refit_gpu_work_free);
     return FALSE;
@@ -399,6 +412,10 @@ static RefitServes serves(RefitGpuRank *self) {
         serves = refit_version_of_rank(self->version, 0);
     g_mutex_unlock(&self->lock);
     return serves;
+}
+
+static const char *place_note(RefitGpuRank *self) {
+    return self->place_note;
 }
 
 static guint64 version(RefitGpuRank *self) {
@@ -450,6 +467,7 @@ const RefitGpu refit_gpu = {
                  .close = close_rank},
     .abi = REFIT_GPU_ABI,
     .n_devices = n_devices,
+    .place_note = place_note,
     .start = refit_gpu_start,
     .wait = refit_gpu_wait,
     .abort = abort_run,

@@ -9,18 +9,27 @@
  * appears here: streams are passed as `void *`, device memory as 64-bit addresses.
  *
  *   probe()                          once, before threads start
- *   open()      on every rank        the communicator of all ranks
+ *   open()      on every rank        whether ranks are where they are declared to be; the
+ *                                    communicator of all ranks
  *   prepare()   on every rank        staging memory, descriptors; plans are compared; communicators
  *                                    for the plan's streams
  *   run()       on every rank        as often as wanted; or start() and wait()
  *   close()
  *
  * All ranks call open, prepare, start and wait in the same order, also those without a part in a
- * plan. What they must agree on goes through the caller's RefitGpuPeers: open gathers twice on
- * every rank, prepare twice when the plan has more streams than those before it, and the others
- * once, also on a rank that has failed by then, so that all ranks return the same verdict. Each
- * time a rank says that it has failed, all gather once more, to hear why. (start, when it fails
- * after it has gathered, gathers in the place of wait.)
+ * plan. What they must agree on goes through the caller's RefitGpuPeers to rank 0, which judges it
+ * and tells all the verdict: open agrees twice, prepare twice when the plan has more streams than
+ * those before it, and the others once, also on a rank that has failed by then, so that all ranks
+ * return the same. To agree is to gather once and to broadcast once, some 50 bytes from and some 20
+ * to each rank; when a rank has failed or is absent, once more each, to hear why and to say so.
+ * (start, when it fails after it has agreed, agrees in the place of wait.)
+ *
+ * Place. All ranks declare the same nodes and NVLink domains, and open compares these with what it
+ * finds: each rank has a GPU of its own; ranks of one node are on one host, and those of different
+ * nodes on different ones; GPUs of one domain have peer access to each other, as far as a process
+ * sees both; a domain that spans hosts is one NVLink fabric, by the cluster UUID and the clique
+ * that NVML states. Where it states nothing, place_note() says so. From then on errors name ranks
+ * with their hosts, when these are several.
  *
  * Failure. A run that a rank does not finish within `timeout_s` fails on all ranks; the error names
  * those that did not report, or the one whose kernel has not ended, or else the ones that wait for
@@ -30,8 +39,9 @@
  * object belongs to one thread at a time, except for abort() and the version functions.
  *
  * Errors: REFIT_ERROR_NOT_SUPPORTED for machines that cannot do it, REFIT_ERROR_INVALID for
- * arguments that make no sense, REFIT_ERROR_WIRE_SIZE and REFIT_ERROR_COVERAGE when ranks have
- * different plans or schedules, REFIT_ERROR_BACKEND for all that CUDA, NCCL or another rank did.
+ * arguments that make no sense and ranks that are not where they are declared to be,
+ * REFIT_ERROR_WIRE_SIZE and REFIT_ERROR_COVERAGE when ranks have different plans or schedules,
+ * REFIT_ERROR_BACKEND for all that CUDA, NCCL or another rank did.
  */
 
 #include "model/predict/refit-executor.h"
@@ -39,26 +49,30 @@
 
 G_BEGIN_DECLS
 
-#define REFIT_GPU_ABI 3
+#define REFIT_GPU_ABI 4
 #define REFIT_GPU_SYMBOL "refit_gpu"
 
 /* How a rank reaches the others; the calls come from the thread that uses the executor. */
 typedef struct {
     /*
-     * Brings together what all ranks say: `bytes` bytes of each, by rank, in `all`; some 50, or
-     * some 300 when a rank has failed, or 128 in the place of a broadcast. Calls come in the same
-     * order and with the same size on every rank. It returns when every rank has come or after
-     * `timeout_s`: came[r] takes 1 for each rank that has come and 0 for others, whose bytes are
-     * undefined; the same on all ranks, also on one that comes later. FALSE, also for absent ranks
-     * if it prefers to name them itself, when it cannot go on.
+     * Brings what all ranks say to rank 0: `bytes` bytes of each, by rank, in `all`; some 50, or
+     * some 300 when a rank has failed. Other ranks pass NULL for `all` and `came`. Calls come in
+     * the same order and with the same size on every rank. It returns, on all ranks, when every
+     * rank has come or after `timeout_s`: came[r] takes 1 for each rank that has come and 0 for
+     * others, whose bytes are undefined; it stays so when one comes later. FALSE, with the same
+     * error on all ranks, when rank 0 has not come; also for other absent ranks if it prefers to
+     * name them itself, and when it cannot go on.
      */
     gboolean (*gather)(gpointer user_data, gconstpointer mine, gsize bytes, gpointer all,
                        guint8 *came, double timeout_s, GError **error);
     /*
-     * May be NULL: then a gather serves, in its place. `bytes` bytes of rank 0 replace those of all
-     * others. Called once, by open, between its gathers. FALSE when it cannot go on.
+     * `bytes` bytes of rank 0 replace those of all others; 20, 128 or some 1000. It follows a
+     * gather that rank 0 has come to, and returns when rank 0's bytes are there, also on a rank
+     * that comes late; best without waiting for those that have not come. FALSE, also after
+     * `timeout_s`, when it cannot go on.
      */
-    gboolean (*broadcast)(gpointer user_data, gpointer data, gsize bytes, GError **error);
+    gboolean (*broadcast)(gpointer user_data, gpointer data, gsize bytes, double timeout_s,
+                          GError **error);
     /* May be NULL. Never waits: FALSE when another rank is known to have failed. Called every few
      * milliseconds in long waits. Nothing is gathered after it returned FALSE. */
     gboolean (*check)(gpointer user_data, GError **error);
@@ -73,6 +87,10 @@ struct _RefitGpuConfig {
     guint rank, n_ranks;  /* of the program and its plan, ranks without a part included */
     int device;           /* CUDA device, as this process numbers them */
     const guint *domains; /* per rank: its NVLink domain; borrowed for the call */
+    const guint *nodes;   /* per rank: its node; likewise. NULL: none is declared, none checked */
+    const char *host;     /* the one that this rank is on; NULL: this machine (refit-host.h) */
+    const char *gpu;      /* what tells its GPU from others; NULL: the device's PCI bus id. For test
+                             doubles whose ranks share one: then nothing else is asked of it */
     RefitGpuPeers peers;
     double
         timeout_s; /* of each open, prepare and run; then a quarter more, or 1 s, to agree on it */
@@ -119,6 +137,9 @@ typedef struct {
     guint abi; /* REFIT_GPU_ABI */
 
     guint (*n_devices)(void); /* that this process can use; 0: see probe */
+    /* What open could not check of where ranks are, in a sentence without an end; owned by the
+     * executor. NULL: nothing, or this is not rank 0. */
+    const char *(*place_note)(RefitGpuRank *self);
     /*
      * Submits the whole program. `stream` is a cudaStream_t or NULL: the program begins after what
      * has been submitted to it, and what is submitted to it after wait() begins after the program.

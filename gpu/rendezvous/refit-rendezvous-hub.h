@@ -15,9 +15,14 @@ typedef struct {
     RefitWire *wire;
     RefitHubState state;
     guint rank;         /* REFIT_HUB_MEMBER */
-    gint64 deadline_us; /* others */
+    gint64 deadline_us; /* others; see set_deadline() */
     guint8 nonce[REFIT_NONCE_BYTES];
     char *from;
+    guint place;      /* in RefitHub.connections */
+    GList link;       /* of RefitHub.others, while it is no member */
+    guint32 watched;  /* events that the system is asked for */
+    gboolean queued;  /* in RefitHub.outgoing */
+    gboolean dropped; /* in RefitHub.dropped, which frees it when nothing can meet it any more */
 } RefitHubConnection;
 
 typedef struct {
@@ -25,10 +30,18 @@ typedef struct {
     char *token;
     double timeout_s, grace_s;
     GSocket *listener;
-    gint64 accept_us;             /* not before */
+    int epoll_fd;
+    gint64 accept_us;             /* not before; 0: now */
     char *accept_error;           /* why it could not; NULL: it always could */
-    GPtrArray *connections;       /* in the order of arrival */
+    GPtrArray *connections;       /* in any order */
+    GQueue others;                /* those that are no members, in the order of arrival */
+    gint64 others_us;             /* no deadline of these is earlier */
+    GPtrArray *outgoing;          /* connections that something was queued for in this turn */
+    GPtrArray *dropped;           /* in this turn */
     RefitHubConnection **members; /* per rank; NULL: not there */
+    char **hosts;                 /* per rank; NULL: not known */
+    gboolean several_hosts;
+    guint n_staying; /* members that have not left */
     /* Exchange under way */
     guint32 number;
     RefitExchangeOperation operation;
@@ -36,12 +49,14 @@ typedef struct {
     gsize size;
     GBytes **records; /* per rank */
     guint n_here, first;
+    double wait_s;      /* that the first to come allows for it */
     gint64 deadline_us; /* 0: nobody waits */
     /* Per rank: said why it failed; its connection closed; said that it is there; left */
     guint8 *failed, *gone, *answers, *left;
     GError *failure;       /* the first, prefixed with its rank */
     GPtrArray *complaints; /* of others, as texts; only some are kept */
     guint n_failed;
+    guint n_answered; /* all below this rank have, or need not */
     gint64 verdict_us;
     GError *verdict;
     gint64 end_us; /* once rank 0 has left */
@@ -49,7 +64,14 @@ typedef struct {
     guint n_refused;
 } RefitHub;
 
-void refit_hub_send_error(RefitHubConnection *connection, guint8 type, const GError *error);
+/* Queues a frame, which this turn of the hub sends; `body` may be NULL. */
+void refit_hub_send(RefitHub *hub, RefitHubConnection *connection, guint8 type,
+                    const GByteArray *body);
+void refit_hub_send_error(RefitHub *hub, RefitHubConnection *connection, guint8 type,
+                          const GError *error);
+
+/* "rank 3", with its host where there are several. Free with g_free. */
+char *refit_hub_name(const RefitHub *hub, guint rank);
 
 /* Forgets the exchange under way. */
 void refit_hub_clear_records(RefitHub *hub);
@@ -69,7 +91,7 @@ void refit_hub_fail(RefitHub *hub, GError *error);
 void refit_hub_fail_of_rank(RefitHub *hub, guint rank, GError *error);
 /* Starts the time in which members must answer, unless it runs already. */
 void refit_hub_ask_all(RefitHub *hub);
-gboolean refit_hub_all_answered(const RefitHub *hub);
+gboolean refit_hub_all_answered(RefitHub *hub);
 void refit_hub_send_verdict(RefitHub *hub);
 
 G_END_DECLS

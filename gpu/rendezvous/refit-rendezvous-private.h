@@ -7,13 +7,13 @@
  * its length in 2 bytes and its bytes.
  *
  *   hub -> peer   CHALLENGE  magic, version, hub nonce
- *   peer -> hub   HELLO      magic, version, world, rank, peer nonce, proof
+ *   peer -> hub   HELLO      magic, version, world, rank, peer nonce, proof, host (may be empty)
  *   hub -> peer   WELCOME    proof; or REFUSE code, text
  *   peer -> hub   EXCHANGE   number, operation, what, milliseconds, record
  *   hub -> peer   RESULT     number, bytes
  *   peer -> hub   FAIL       code, text
  *   hub -> peer   QUERY      ; the peer replies ANSWER
- *   hub -> peer   ABORT      code, text
+ *   hub -> peer   ABORT      code, text, rank that tells the user
  *   peer -> hub   BYE
  *
  * A proof is HMAC-SHA256 under the token over the prover's role, both nonces, version, world and
@@ -45,7 +45,8 @@ typedef enum {
     REFIT_EXCHANGE_REPORT, /* gathered for rank 0 only */
     REFIT_EXCHANGE_SAME,
     REFIT_EXCHANGE_AGREE,
-    REFIT_EXCHANGE_COLLECT, /* does without absent ranks */
+    REFIT_EXCHANGE_COLLECT, /* a report that does without absent ranks */
+    REFIT_EXCHANGE_SPREAD,  /* a broadcast that waits for rank 0 alone */
     REFIT_N_EXCHANGES
 } RefitExchangeOperation;
 
@@ -54,6 +55,7 @@ enum {
     REFIT_NONCE_BYTES = 32,
     REFIT_PROOF_BYTES = 32,
     REFIT_WHAT_BYTES = 100,
+    REFIT_HOST_BYTES = 64,
     REFIT_FRAME_GREETING_LIMIT = 256, /* bodies before the token is proven */
     REFIT_FRAME_PEER_LIMIT = REFIT_RENDEZVOUS_MAX_RECORD + 256,
     REFIT_FRAME_REFUSAL_LIMIT = REFIT_RENDEZVOUS_TEXT + 256,
@@ -110,6 +112,27 @@ int refit_wire_take(RefitWire *wire, GByteArray **body_out);
  * `deadline_us` of the monotonic clock. */
 void refit_wire_wait(RefitWire *wire, gint64 deadline_us);
 
+/* ---- a rank's end ---- */
+
+struct _RefitRendezvous {
+    guint rank, world;
+    double timeout_s;
+    char *place; /* "host:port" of rank 0 */
+    RefitWire *wire;
+    GThread *hub;       /* on rank 0 */
+    guint32 number;     /* of the next exchange */
+    GByteArray *result; /* of exchange `number`, when it is there already */
+    GError *failure;
+    guint teller; /* rank that tells the user of the last error; see refit_rendezvous_tells() */
+    guint deputy; /* that does when rank 0 has gone away */
+};
+
+/* Connects and makes the proofs. Tries again as long as nobody answers, as rank 0 may start later,
+ * or hangs up, as it does when it is hard pressed; at most for the time-out. */
+gboolean refit_rendezvous_connect(RefitRendezvous *rendezvous,
+                                  const RefitRendezvousOptions *options, GError **error)
+    G_GNUC_WARN_UNUSED_RESULT;
+
 /* ---- proofs ---- */
 
 typedef struct {
@@ -131,6 +154,7 @@ typedef struct {
     guint world;
     const char *token;
     double timeout_s;
+    const char *host;  /* of rank 0; NULL: not stated */
     GSocket *listener; /* borrowed */
     GSocket *own;      /* the hub's end of rank 0's connection; ownership taken */
 } RefitHubOptions;

@@ -260,13 +260,24 @@ gboolean refit_proof_holds(const RefitProofInput *input, gboolean of_hub, const 
 
 /* ---- names ---- */
 
-char *refit_ranks_to_string(const guint8 *member, guint world) {
+static const char *host_of(char *const *hosts, guint rank) {
+    return hosts != NULL ? hosts[rank] : NULL;
+}
+
+static void put_host(GString *text, const char *host) {
+    if (host != NULL)
+        g_string_append_printf(text, " (%s)", host);
+}
+
+char *refit_ranks_to_string(const guint8 *member, guint world, char *const *hosts) {
     enum { MAX_RANGES = 8 };
     GString *text = g_string_new(NULL);
+    const char *host = NULL; /* of the ranges so far that have not been given one */
     guint n_ranges = 0, more = 0;
 
     for (guint first = 0, end; first < world; first = end) {
-        for (end = first; end < world && member[end] != 0;)
+        for (end = first; end < world && member[end] != 0 &&
+                          g_strcmp0(host_of(hosts, end), host_of(hosts, first)) == 0;)
             end++;
         if (end == first) {
             end++;
@@ -276,10 +287,14 @@ char *refit_ranks_to_string(const guint8 *member, guint world) {
             more += end - first;
             continue;
         }
+        if (n_ranges > 1 && g_strcmp0(host, host_of(hosts, first)) != 0)
+            put_host(text, host);
+        host = host_of(hosts, first);
         g_string_append_printf(text, "%s%u", text->len > 0 ? ", " : "", first);
         if (end > first + 1)
             g_string_append_printf(text, "-%u", end - 1);
     }
+    put_host(text, host);
     if (more > 0)
         g_string_append_printf(text, " and %u more", more);
     return g_string_free(text, FALSE);

@@ -10,240 +10,18 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#define CONNECT_AGAIN_S 0.05
 /* Beyond its own time-out, a rank leaves the hub time to decide and to say what it has decided. */
 #define HUB_MARGIN_S (2 * REFIT_RENDEZVOUS_GRACE_S)
 
-struct _RefitRendezvous {
-    guint rank, world;
-    double timeout_s;
-    char *place; /* "host:port" of rank 0 */
-    RefitWire *wire;
-    GThread *hub;       /* on rank 0 */
-    guint32 number;     /* of the next exchange */
-    GByteArray *result; /* of exchange `number`, when it is there already */
-    GError *failure;
-};
-
-/* ---- addresses ---- */
-
-static GInetAddress *resolve(const char *address, GError **error) {
-    GInetAddress *number = g_inet_address_new_from_string(address);
-    g_autoptr(GResolver) resolver = NULL;
-    GList *found;
-
-    if (number != NULL)
-        return number;
-    resolver = g_resolver_get_default();
-    found = g_resolver_lookup_by_name(resolver, address, NULL, error);
-    if (found == NULL)
-        return NULL;
-    number = g_object_ref(G_INET_ADDRESS(found->data));
-    g_resolver_free_addresses(found);
-    return number;
-}
-
-GSocket *refit_rendezvous_listen(const char *address, guint port, guint *port_out, GError **error) {
-    g_autoptr(GError) local = NULL;
-    g_autoptr(GInetAddress) inet = resolve(address, &local);
-    g_autoptr(GSocketAddress) bound = NULL, actual = NULL;
-    g_autoptr(GSocket) socket = NULL;
-
-    if (inet != NULL && g_inet_address_get_is_any(inet)) {
-        g_set_error(error, REFIT_ERROR, REFIT_ERROR_INVALID,
-                    "rank 0 cannot listen on %s, which is all addresses of the machine; state one",
-                    address);
-        return NULL;
-    }
-    if (port > G_MAXUINT16) {
-        g_set_error(error, REFIT_ERROR, REFIT_ERROR_INVALID, "port %u is above 65535", port);
-        return NULL;
-    }
-    if (inet != NULL) {
-        bound = g_inet_socket_address_new(inet, (guint16)port);
-        socket = g_socket_new(g_inet_address_get_family(inet), G_SOCKET_TYPE_STREAM,
-                              G_SOCKET_PROTOCOL_TCP, &local);
-    }
-    if (socket != NULL) {
-        g_socket_set_listen_backlog(socket, 1024);
-        if (g_socket_bind(socket, bound, TRUE, &local) && g_socket_listen(socket, &local))
-            actual = g_socket_get_local_address(socket, &local);
-    }
-    if (actual == NULL) {
-        g_set_error(error, REFIT_ERROR, REFIT_ERROR_BACKEND,
-                    "rank 0 cannot listen on %s port %u: %s; the address must be one of its own "
-                    "machine and the port free",
-                    address, port, local->message);
-        return NULL;
-    }
-    if (port_out != NULL)
-        *port_out = g_inet_socket_address_get_port(G_INET_SOCKET_ADDRESS(actual));
-    return g_steal_pointer(&socket);
-}
-
-/* One try; NULL: not now. */
-static GSocket *try_connect(const RefitRendezvousOptions *options, gint64 deadline_us,
-                            GError **error) {
-    g_autoptr(GInetAddress) inet = resolve(options->address, error);
-    g_autoptr(GSocketAddress) address = NULL;
-    g_autoptr(GSocket) socket = NULL;
-    g_autoptr(GError) local = NULL;
-    gint64 left_us;
-
-    if (inet == NULL)
-        return NULL;
-    address = g_inet_socket_address_new(inet, (guint16)options->port);
-    socket = g_socket_new(g_inet_address_get_family(inet), G_SOCKET_TYPE_STREAM,
-                          G_SOCKET_PROTOCOL_TCP, error);
-    if (socket == NULL)
-        return NULL;
-    g_socket_set_blocking(socket, FALSE);
-    if (g_socket_connect(socket, address, NULL, &local))
-        return g_steal_pointer(&socket);
-    if (!g_error_matches(local, G_IO_ERROR, G_IO_ERROR_PENDING)) {
-        g_propagate_error(error, g_steal_pointer(&local));
-        return NULL;
-    }
-    left_us = MAX(deadline_us - g_get_monotonic_time(), 1);
-    if (!g_socket_condition_timed_wait(socket, G_IO_OUT, left_us, NULL, error) ||
-        !g_socket_check_connect_result(socket, error))
-        return NULL;
-    return g_steal_pointer(&socket);
-}
-
 /* ---- joining ---- */
-
-/* The next frame of the hub before the proofs are made. 0: none in time, or the connection closed,
- * which need not be for good. */
-static int await_greeting(RefitRendezvous *rendezvous, gint64 deadline_us, GByteArray **body_out,
-                          GError **error) {
-    g_autoptr(GError) lost = NULL;
-
-    for (;;) {
-        gboolean open = refit_wire_pump(rendezvous->wire, lost == NULL ? &lost : NULL);
-        int type = refit_wire_take(rendezvous->wire, body_out);
-
-        if (type < 0)
-            g_set_error(error, REFIT_ERROR, REFIT_ERROR_BACKEND,
-                        "what answers at %s is no rank 0 of a refit job", rendezvous->place);
-        if (type != 0)
-            return type;
-        if (!open || g_get_monotonic_time() >= deadline_us) {
-            g_set_error(error, REFIT_ERROR, REFIT_ERROR_BACKEND, "what listens there %s",
-                        open ? "does not answer" : "closed the connection");
-            return 0;
-        }
-        refit_wire_wait(rendezvous->wire, deadline_us);
-    }
-}
-
-static gboolean not_refit(const RefitRendezvous *rendezvous, GError **error) {
-    g_set_error(error, REFIT_ERROR, REFIT_ERROR_BACKEND,
-                "what answers at %s is no rank 0 of a refit job", rendezvous->place);
-    return FALSE;
-}
-
-/* Proves the token and asks for the hub's proof. *again_out: FALSE came of a connection that closed
- * or was too slow, which need not be for good. */
-static gboolean greet(RefitRendezvous *rendezvous, const char *token, GByteArray *challenge,
-                      gint64 deadline_us, gboolean *again_out, GError **error) {
-    RefitBodyReader reader = {.at = challenge->data, .left = challenge->len};
-    RefitProofInput input = {.token = token, .world = rendezvous->world, .rank = rendezvous->rank};
-    g_autoptr(GByteArray) hello = g_byte_array_new(), reply = NULL;
-    guint8 proof[REFIT_PROOF_BYTES];
-    const guint8 *nonce;
-    guint32 version;
-    int type;
-
-    if (!refit_body_get_greeting(&reader, &version))
-        return not_refit(rendezvous, error);
-    if (version != REFIT_RENDEZVOUS_VERSION) {
-        g_set_error(error, REFIT_ERROR, REFIT_ERROR_BACKEND,
-                    "rank 0 at %s speaks version %u of the protocol, rank %u version %u: all ranks "
-                    "must run the same program",
-                    rendezvous->place, version, rendezvous->rank, REFIT_RENDEZVOUS_VERSION);
-        return FALSE;
-    }
-    nonce = refit_body_get_bytes(&reader, REFIT_NONCE_BYTES);
-    if (nonce == NULL)
-        return not_refit(rendezvous, error);
-    memcpy(input.hub_nonce, nonce, REFIT_NONCE_BYTES);
-    if (!refit_nonce_draw(input.peer_nonce, error))
-        return FALSE;
-    refit_proof_make(&input, FALSE, proof);
-    refit_body_put_greeting(hello);
-    refit_body_put_u32(hello, input.world);
-    refit_body_put_u32(hello, input.rank);
-    g_byte_array_append(hello, input.peer_nonce, REFIT_NONCE_BYTES);
-    g_byte_array_append(hello, proof, sizeof proof);
-    refit_wire_send(rendezvous->wire, REFIT_FRAME_HELLO, hello);
-    type = await_greeting(rendezvous, deadline_us, &reply, error);
-    *again_out = type == 0;
-    if (type <= 0)
-        return FALSE;
-    reader = (RefitBodyReader){.at = reply->data, .left = reply->len};
-    if (type == REFIT_FRAME_REFUSE) {
-        g_autoptr(GError) why = refit_body_get_error(&reader);
-
-        if (why == NULL)
-            return not_refit(rendezvous, error);
-        g_set_error(error, REFIT_ERROR, REFIT_ERROR_BACKEND, "rank 0 at %s refuses %s",
-                    rendezvous->place, why->message);
-        return FALSE;
-    }
-    nonce = refit_body_get_bytes(&reader, REFIT_PROOF_BYTES);
-    if (type != REFIT_FRAME_WELCOME || nonce == NULL || !refit_proof_holds(&input, TRUE, nonce))
-        return not_refit(rendezvous, error);
-    rendezvous->wire->limit = REFIT_FRAME_HUB_LIMIT;
-    return TRUE;
-}
-
-/* Tries again as long as nobody answers, as rank 0 may start later, or hangs up, as it does when it
- * is hard pressed. */
-static gboolean connect_to_hub(RefitRendezvous *rendezvous, const RefitRendezvousOptions *options,
-                               GError **error) {
-    gint64 deadline_us = refit_deadline_us(options->timeout_s);
-
-    for (;;) {
-        g_autoptr(GError) local = NULL;
-        GSocket *socket = try_connect(options, deadline_us, &local);
-
-        if (socket != NULL) {
-            g_autoptr(GByteArray) challenge = NULL;
-            int type;
-
-            rendezvous->wire = refit_wire_new(socket, REFIT_FRAME_REFUSAL_LIMIT);
-            type = await_greeting(rendezvous, deadline_us, &challenge, &local);
-            if (type == REFIT_FRAME_CHALLENGE) {
-                gboolean again = FALSE;
-
-                if (greet(rendezvous, options->token, challenge,
-                          refit_deadline_us(options->timeout_s), &again, &local))
-                    return TRUE;
-                if (!again) {
-                    g_propagate_error(error, g_steal_pointer(&local));
-                    return FALSE;
-                }
-            } else if (type != 0) {
-                return not_refit(rendezvous, error);
-            }
-            g_clear_pointer(&rendezvous->wire, refit_wire_free);
-        }
-        if (refit_deadline_us(CONNECT_AGAIN_S) >= deadline_us) {
-            g_set_error(error, REFIT_ERROR, REFIT_ERROR_BACKEND,
-                        "rank %u cannot reach rank 0 at %s within %g s: %s", rendezvous->rank,
-                        rendezvous->place, options->timeout_s, local->message);
-            return FALSE;
-        }
-        g_usleep((gulong)(CONNECT_AGAIN_S * G_USEC_PER_SEC));
-    }
-}
 
 static gboolean start_hub(RefitRendezvous *rendezvous, const RefitRendezvousOptions *options,
                           GSocket *listener, GError **error) {
     g_autoptr(GSocket) own_listener = NULL, ours = NULL, hubs = NULL;
-    RefitHubOptions hub = {
-        .world = options->world, .token = options->token, .timeout_s = options->timeout_s};
+    RefitHubOptions hub = {.world = options->world,
+                           .token = options->token,
+                           .timeout_s = options->timeout_s,
+                           .host = options->host};
     int ends[2];
 
     if (listener == NULL) {
@@ -291,18 +69,26 @@ static gboolean check_options(const RefitRendezvousOptions *options, GError **er
 RefitRendezvous *refit_rendezvous_new(const RefitRendezvousOptions *options, GSocket *listener,
                                       GError **error) {
     g_autoptr(RefitRendezvous) rendezvous = NULL;
+    gboolean joined;
 
+    if (options->tells_out != NULL)
+        *options->tells_out = TRUE;
     if (!check_options(options, error))
         return NULL;
     rendezvous = g_new0(RefitRendezvous, 1);
     rendezvous->rank = options->rank;
     rendezvous->world = options->world;
     rendezvous->timeout_s = options->timeout_s;
+    rendezvous->deputy = MIN(1, options->world - 1);
     rendezvous->place = g_strdup_printf(strchr(options->address, ':') != NULL ? "[%s]:%u" : "%s:%u",
                                         options->address, options->port);
     if (!(options->rank == 0 ? start_hub(rendezvous, options, listener, error)
-                             : connect_to_hub(rendezvous, options, error)) ||
-        !refit_rendezvous_barrier(rendezvous, "join", error))
+                             : refit_rendezvous_connect(rendezvous, options, error)))
+        return NULL;
+    joined = refit_rendezvous_barrier(rendezvous, "join", error);
+    if (options->tells_out != NULL)
+        *options->tells_out = refit_rendezvous_tells(rendezvous);
+    if (!joined)
         return NULL;
     return g_steal_pointer(&rendezvous);
 }
@@ -338,9 +124,11 @@ guint refit_rendezvous_world(const RefitRendezvous *rendezvous) {
 /* ---- exchanges ---- */
 
 static void lose_hub(RefitRendezvous *rendezvous, const char *how) {
-    if (rendezvous->failure == NULL)
-        rendezvous->failure = g_error_new(REFIT_ERROR, REFIT_ERROR_BACKEND, "rank 0 at %s %s",
-                                          rendezvous->place, how);
+    if (rendezvous->failure != NULL)
+        return;
+    rendezvous->teller = rendezvous->deputy;
+    rendezvous->failure =
+        g_error_new(REFIT_ERROR, REFIT_ERROR_BACKEND, "rank 0 at %s %s", rendezvous->place, how);
 }
 
 static void handle(RefitRendezvous *rendezvous, int type, GByteArray *body) {
@@ -349,8 +137,10 @@ static void handle(RefitRendezvous *rendezvous, int type, GByteArray *body) {
     if (type == REFIT_FRAME_QUERY) {
         refit_wire_send(rendezvous->wire, REFIT_FRAME_ANSWER, NULL);
     } else if (type == REFIT_FRAME_ABORT) {
-        if (rendezvous->failure == NULL)
+        if (rendezvous->failure == NULL) {
             rendezvous->failure = refit_body_get_error(&reader);
+            rendezvous->teller = refit_body_get_u32(&reader);
+        }
         if (rendezvous->failure == NULL)
             lose_hub(rendezvous, "sent what is no message of the rendezvous");
     } else if (type == REFIT_FRAME_RESULT && rendezvous->result == NULL &&
@@ -418,6 +208,7 @@ static GByteArray *exchange(RefitRendezvous *rendezvous, RefitExchangeOperation 
     }
     result = g_steal_pointer(&rendezvous->result);
     rendezvous->number++;
+    rendezvous->teller = 0; /* it is there, should this end badly */
     *reader_out = (RefitBodyReader){.at = result->data, .left = result->len};
     return result;
 }
@@ -432,11 +223,13 @@ gboolean refit_rendezvous_barrier(RefitRendezvous *rendezvous, const char *what,
     return refit_rendezvous_agree(rendezvous, what, NULL, error);
 }
 
-gboolean refit_rendezvous_broadcast(RefitRendezvous *rendezvous, const char *what, void *bytes,
-                                    gsize size, GError **error) {
+/* The result of an exchange that brings the bytes of rank 0. */
+static gboolean receive_bytes(RefitRendezvous *rendezvous, RefitExchangeOperation operation,
+                              const char *what, gsize sent, void *bytes, gsize size,
+                              double timeout_s, GError **error) {
     RefitBodyReader reader;
-    g_autoptr(GByteArray) result = exchange(rendezvous, REFIT_EXCHANGE_BROADCAST, what, bytes, size,
-                                            rendezvous->timeout_s, &reader, error);
+    g_autoptr(GByteArray) result =
+        exchange(rendezvous, operation, what, bytes, sent, timeout_s, &reader, error);
 
     if (result == NULL)
         return FALSE;
@@ -447,41 +240,63 @@ gboolean refit_rendezvous_broadcast(RefitRendezvous *rendezvous, const char *wha
     return TRUE;
 }
 
+gboolean refit_rendezvous_broadcast(RefitRendezvous *rendezvous, const char *what, void *bytes,
+                                    gsize size, GError **error) {
+    return receive_bytes(rendezvous, REFIT_EXCHANGE_BROADCAST, what, size, bytes, size,
+                         rendezvous->timeout_s, error);
+}
+
+gboolean refit_rendezvous_spread(RefitRendezvous *rendezvous, const char *what, void *bytes,
+                                 gsize size, double timeout_s, GError **error) {
+    return receive_bytes(rendezvous, REFIT_EXCHANGE_SPREAD, what, rendezvous->rank == 0 ? size : 0,
+                         bytes, size, timeout_s, error);
+}
+
+/* Whether records of that size fit into an exchange of all ranks. */
+static gboolean check_size(const RefitRendezvous *rendezvous, const char *what, gsize size,
+                           GError **error) {
+    if (size <= REFIT_RENDEZVOUS_MAX_RECORD &&
+        (size + 1) * rendezvous->world < REFIT_FRAME_HUB_LIMIT - sizeof(guint32))
+        return TRUE;
+    g_set_error(error, REFIT_ERROR, REFIT_ERROR_LIMIT,
+                "%s: %" G_GSIZE_FORMAT " bytes of each of %u ranks; a rank can tell %d, and all "
+                "together %d",
+                what, size, rendezvous->world, REFIT_RENDEZVOUS_MAX_RECORD, REFIT_FRAME_HUB_LIMIT);
+    return FALSE;
+}
+
+/* Takes the records of all ranks; `came` may be NULL. */
+static gboolean take_records(RefitRendezvous *rendezvous, const RefitBodyReader *reader, gsize size,
+                             void *all, guint8 *came, GError **error) {
+    if (reader->left != rendezvous->world * (size + 1))
+        return no_result(rendezvous, error);
+    if (came != NULL)
+        memcpy(came, reader->at, rendezvous->world);
+    if (size > 0)
+        memcpy(all, reader->at + rendezvous->world, rendezvous->world * size);
+    return TRUE;
+}
+
 static gboolean gather(RefitRendezvous *rendezvous, RefitExchangeOperation operation,
-                       const char *what, const void *record, gsize size, void *all, guint8 *came,
-                       double timeout_s, GError **error) {
+                       const char *what, const void *record, gsize size, void *all,
+                       GError **error) {
     RefitBodyReader reader;
     g_autoptr(GByteArray) result = NULL;
 
-    if (size > REFIT_RENDEZVOUS_MAX_RECORD ||
-        (size + 1) * rendezvous->world > REFIT_FRAME_HUB_LIMIT - sizeof(guint32)) {
-        g_set_error(error, REFIT_ERROR, REFIT_ERROR_LIMIT,
-                    "%s: %" G_GSIZE_FORMAT " bytes of each of %u ranks; a rank can tell %d, and "
-                    "all together %d",
-                    what, size, rendezvous->world, REFIT_RENDEZVOUS_MAX_RECORD,
-                    REFIT_FRAME_HUB_LIMIT);
+    if (!check_size(rendezvous, what, size, error))
         return FALSE;
-    }
-    result = exchange(rendezvous, operation, what, record, size, timeout_s, &reader, error);
-    if (result == NULL)
-        return FALSE;
-    if (all == NULL) /* a report, and not to this rank */
-        return TRUE;
-    if (reader.left != rendezvous->world * (size + 1))
-        return no_result(rendezvous, error);
-    if (came != NULL)
-        memcpy(came, reader.at, rendezvous->world);
-    if (size > 0)
-        memcpy(all, reader.at + rendezvous->world, rendezvous->world * size);
-    return TRUE;
+    result =
+        exchange(rendezvous, operation, what, record, size, rendezvous->timeout_s, &reader, error);
+    /* Without `all` it is a report, and not to this rank. */
+    return result != NULL &&
+           (all == NULL || take_records(rendezvous, &reader, size, all, NULL, error));
 }
 
 gboolean refit_rendezvous_gather(RefitRendezvous *rendezvous, const char *what, const void *record,
                                  gsize size, guint8 **all_out, GError **error) {
     g_autofree guint8 *all = g_malloc0(rendezvous->world * size + 1);
 
-    if (!gather(rendezvous, REFIT_EXCHANGE_GATHER, what, record, size, all, NULL,
-                rendezvous->timeout_s, error))
+    if (!gather(rendezvous, REFIT_EXCHANGE_GATHER, what, record, size, all, error))
         return FALSE;
     *all_out = g_steal_pointer(&all);
     return TRUE;
@@ -491,8 +306,7 @@ gboolean refit_rendezvous_report(RefitRendezvous *rendezvous, const char *what, 
                                  gsize size, guint8 **all_out, GError **error) {
     g_autofree guint8 *all = rendezvous->rank == 0 ? g_malloc0(rendezvous->world * size + 1) : NULL;
 
-    if (!gather(rendezvous, REFIT_EXCHANGE_REPORT, what, record, size, all, NULL,
-                rendezvous->timeout_s, error))
+    if (!gather(rendezvous, REFIT_EXCHANGE_REPORT, what, record, size, all, error))
         return FALSE;
     *all_out = g_steal_pointer(&all);
     return TRUE;
@@ -501,8 +315,29 @@ gboolean refit_rendezvous_report(RefitRendezvous *rendezvous, const char *what, 
 gboolean refit_rendezvous_collect(RefitRendezvous *rendezvous, const char *what, const void *record,
                                   gsize size, void *all, guint8 *came, double timeout_s,
                                   GError **error) {
-    return gather(rendezvous, REFIT_EXCHANGE_COLLECT, what, record, size, all, came, timeout_s,
-                  error);
+    RefitBodyReader reader;
+    g_autoptr(GByteArray) result = NULL;
+    const guint8 *well;
+
+    if (!check_size(rendezvous, what, size, error))
+        return FALSE;
+    result =
+        exchange(rendezvous, REFIT_EXCHANGE_COLLECT, what, record, size, timeout_s, &reader, error);
+    if (result == NULL)
+        return FALSE;
+    well = refit_body_get_bytes(&reader, 1);
+    if (well == NULL)
+        return no_result(rendezvous, error);
+    if (*well == 0) {
+        g_autofree char *absent = refit_body_get_text(&reader);
+
+        rendezvous->teller = refit_body_get_u32(&reader);
+        if (reader.failed)
+            return no_result(rendezvous, error);
+        g_set_error_literal(error, REFIT_ERROR, REFIT_ERROR_BACKEND, absent);
+        return FALSE;
+    }
+    return all == NULL || take_records(rendezvous, &reader, size, all, came, error);
 }
 
 gboolean refit_rendezvous_same(RefitRendezvous *rendezvous, const char *what, const void *record,
@@ -510,18 +345,18 @@ gboolean refit_rendezvous_same(RefitRendezvous *rendezvous, const char *what, co
     RefitBodyReader reader;
     g_autoptr(GByteArray) result = exchange(rendezvous, REFIT_EXCHANGE_SAME, what, record, size,
                                             rendezvous->timeout_s, &reader, error);
-    guint32 other;
+    g_autofree char *other = NULL;
 
     if (result == NULL)
         return FALSE;
-    other = refit_body_get_u32(&reader);
-    if (reader.failed)
-        return no_result(rendezvous, error);
-    if (other == G_MAXUINT32)
+    if (reader.left == 0)
         return TRUE;
+    other = refit_body_get_text(&reader);
+    if (other == NULL)
+        return no_result(rendezvous, error);
     g_set_error(error, REFIT_ERROR, REFIT_ERROR_INVALID,
-                "rank %u has another %s than rank 0: all ranks must run the same program on the "
-                "same input",
+                "%s has another %s than rank 0: all ranks must run the same program on the same "
+                "input",
                 other, what);
     return FALSE;
 }
@@ -531,7 +366,8 @@ gboolean refit_rendezvous_agree(RefitRendezvous *rendezvous, const char *what, c
     RefitBodyReader reader;
     g_autoptr(GByteArray) record = g_byte_array_new(), result = NULL;
     g_autoptr(GError) theirs = NULL;
-    guint32 rank, n_errors;
+    g_autofree char *name = NULL;
+    guint32 n_errors;
 
     if (mine != NULL)
         refit_body_put_error(record, mine);
@@ -539,22 +375,30 @@ gboolean refit_rendezvous_agree(RefitRendezvous *rendezvous, const char *what, c
                       rendezvous->timeout_s, &reader, error);
     if (result == NULL)
         return FALSE;
-    if (reader.left == 0)
-        return TRUE;
-    rank = refit_body_get_u32(&reader);
     n_errors = refit_body_get_u32(&reader);
-    theirs = refit_body_get_error(&reader);
-    if (theirs == NULL)
+    if (n_errors == 0)
+        rendezvous->deputy = refit_body_get_u32(&reader);
+    else
+        name = refit_body_get_text(&reader);
+    if (n_errors > 0)
+        theirs = refit_body_get_error(&reader);
+    if (reader.failed)
         return no_result(rendezvous, error);
+    if (n_errors == 0)
+        return TRUE;
     if (n_errors > 1)
-        g_set_error(error, REFIT_ERROR, theirs->code, "rank %u: %s; %u more failed", rank,
+        g_set_error(error, REFIT_ERROR, theirs->code, "%s: %s; %u more failed", name,
                     theirs->message, n_errors - 1);
     else
-        g_set_error(error, REFIT_ERROR, theirs->code, "rank %u: %s", rank, theirs->message);
+        g_set_error(error, REFIT_ERROR, theirs->code, "%s: %s", name, theirs->message);
     return FALSE;
 }
 
 /* ---- failure ---- */
+
+gboolean refit_rendezvous_tells(const RefitRendezvous *rendezvous) {
+    return rendezvous->rank == rendezvous->teller;
+}
 
 gboolean refit_rendezvous_check(RefitRendezvous *rendezvous, GError **error) {
     if (pump(rendezvous))
@@ -579,8 +423,10 @@ GError *refit_rendezvous_fail(RefitRendezvous *rendezvous, GError *mine) {
         }
         refit_wire_wait(rendezvous->wire, deadline_us);
     }
-    if (rendezvous->failure == NULL)
+    if (rendezvous->failure == NULL) { /* nobody has heard of it */
+        rendezvous->teller = rendezvous->rank;
         return mine;
+    }
     g_error_free(mine);
     return g_error_copy(rendezvous->failure);
 }

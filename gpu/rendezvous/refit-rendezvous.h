@@ -11,7 +11,8 @@
  *
  * When a rank fails, tells so or goes away, all others learn which one and why, in the exchange
  * that they are in or from refit_rendezvous_check(). The hub asks all ranks first, so that those
- * which no longer answer are named as well.
+ * which no longer answer are named as well. In a job of several hosts, ranks are named with theirs:
+ * "rank 4 (node0042)".
  *
  * A rendezvous is used by one thread at a time. Texts are cut at REFIT_RENDEZVOUS_TEXT bytes.
  * Errors are REFIT_ERROR_BACKEND when not stated otherwise, or have the code of the rank that
@@ -22,7 +23,7 @@
 
 G_BEGIN_DECLS
 
-#define REFIT_RENDEZVOUS_VERSION 1U
+#define REFIT_RENDEZVOUS_VERSION 2U
 #define REFIT_RENDEZVOUS_MAX_WORLD 65536U
 #define REFIT_RENDEZVOUS_MAX_RECORD 65536 /* bytes that a rank contributes to an exchange */
 /* Most that world * (size + 1) may be in an exchange that gathers. */
@@ -36,8 +37,10 @@ typedef struct {
     guint rank, world;
     const char *address; /* of rank 0: a host name or number */
     guint port;
-    const char *token; /* the same text on all ranks, at least REFIT_RENDEZVOUS_MIN_TOKEN bytes */
-    double timeout_s;  /* for joining and for each exchange */
+    const char *token;   /* the same text on all ranks, at least REFIT_RENDEZVOUS_MIN_TOKEN bytes */
+    double timeout_s;    /* for joining and for each exchange */
+    const char *host;    /* name of the one that this rank is on; NULL: errors do without */
+    gboolean *tells_out; /* takes, when joining fails, refit_rendezvous_tells(); NULL: not wanted */
 } RefitRendezvousOptions;
 
 typedef struct _RefitRendezvous RefitRendezvous;
@@ -82,13 +85,21 @@ gboolean refit_rendezvous_report(RefitRendezvous *rendezvous, const char *what, 
                                  gsize size, guint8 **all_out, GError **error)
     G_GNUC_WARN_UNUSED_RESULT;
 /*
- * Like refit_rendezvous_gather() into `all` of world * size bytes, but does without those that do
+ * Like refit_rendezvous_report() into `all` of world * size bytes, but does without those that do
  * not come within `timeout_s` of the first: came[rank] takes 1 for each rank that has, and records
- * of others are zero. All ranks see the same ones as absent, these themselves when they come later.
+ * of others are zero. Both are of rank 0 alone, which is told the same however late it comes, and
+ * NULL elsewhere. When rank 0 itself is absent all ranks fail, with one error, whenever they come.
  */
 gboolean refit_rendezvous_collect(RefitRendezvous *rendezvous, const char *what, const void *record,
                                   gsize size, void *all, guint8 *came, double timeout_s,
                                   GError **error) G_GNUC_WARN_UNUSED_RESULT;
+/*
+ * Like refit_rendezvous_broadcast(), but waits for rank 0 alone: ranks that come later find its
+ * bytes there.
+ */
+gboolean refit_rendezvous_spread(RefitRendezvous *rendezvous, const char *what, void *bytes,
+                                 gsize size, double timeout_s, GError **error)
+    G_GNUC_WARN_UNUSED_RESULT;
 /* TRUE when `record` is the same on all ranks; else the error (REFIT_ERROR_INVALID) names the first
  * that differs from rank 0. */
 gboolean refit_rendezvous_same(RefitRendezvous *rendezvous, const char *what, const void *record,
@@ -110,7 +121,16 @@ gboolean refit_rendezvous_check(RefitRendezvous *rendezvous, GError **error)
  */
 GError *refit_rendezvous_fail(RefitRendezvous *rendezvous, GError *mine) G_GNUC_WARN_UNUSED_RESULT;
 
-/* "3, 7-9", at most eight ranges, then "and 12 more". `member[rank]` tells which. */
-char *refit_ranks_to_string(const guint8 *member, guint world);
+/*
+ * Of an error that all ranks return, whether this one is to tell its user, so that a job says it
+ * once: rank 0 while it is there; else the lowest rank that answers; when rank 0 has gone away, the
+ * lowest rank on another host, as its own may be down, or rank 1 where there is none. A rank whose
+ * failure the others have not heard of tells it itself.
+ */
+gboolean refit_rendezvous_tells(const RefitRendezvous *rendezvous);
+
+/* "3, 7-9", at most eight ranges, then "and 12 more". `member[rank]` tells which. With `hosts` (per
+ * rank, NULL for one that is not known; all NULL: without) "3, 7-9 (node0), 10 (node1)". */
+char *refit_ranks_to_string(const guint8 *member, guint world, char *const *hosts);
 
 G_END_DECLS

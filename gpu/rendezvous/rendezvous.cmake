@@ -3,6 +3,7 @@ set(rendezvous
   refit-launch.c
   refit-rendezvous-exchange.c
   refit-rendezvous-hub.c
+  refit-rendezvous-join.c
   refit-rendezvous-wire.c
   refit-rendezvous.c)
 list(TRANSFORM rendezvous PREPEND rendezvous/)

@@ -4,6 +4,9 @@
  * ranks of --ranks threads instead of processes. REFIT_STANDIN_SPOIL=byte makes every download
  * return a wrong first byte, =count adds one to the bytes that each run has counted, =plan spoils
  * plans (see damage-plan.c): the program must notice all.
+ *
+ * All ranks are on one machine, whatever the case. So each is told that its host is the node that
+ * the case declares for it, unless NCCL_HOSTID says where it is.
  */
 
 #include "cli/cli-executor.h"
@@ -26,16 +29,31 @@ static gboolean count_wrong(RefitGpuRank *rank, RefitEventFunc func, gpointer us
     return TRUE;
 }
 
-/* The executor with `spoil`; ranks that are threads share it, so it is made before they start. */
-static const RefitGpu *spoiled(const char *spoil) {
+static gpointer open_on_node(const RefitExecutorConfig *config, GError **error) {
+    RefitExecutorConfig executor = *config;
+    RefitGpuConfig rank = *config->rank;
+    char host[32];
+
+    g_snprintf(host, sizeof host, "node%u", rank.nodes[rank.rank]);
+    if (g_getenv("NCCL_HOSTID") == NULL)
+        rank.host = host;
+    executor.rank = &rank;
+    /* cppcheck-suppress returnDanglingLifetime // a call, which copies it */
+    return refit_gpu.executor.open(&executor, error);
+}
+
+/* The executor on that host, with `spoil` (NULL: none); ranks that are threads share it, so it is
+ * made before they start. */
+static const RefitGpu *altered(const char *spoil) {
     static RefitGpu gpu;
     static gsize made;
 
     if (g_once_init_enter(&made)) {
         gpu = refit_gpu;
-        if (g_str_equal(spoil, "byte"))
+        gpu.executor.open = open_on_node;
+        if (g_strcmp0(spoil, "byte") == 0)
             gpu.memory_download = download_wrong;
-        else
+        else if (g_strcmp0(spoil, "count") == 0)
             gpu.wait = count_wrong;
         g_once_init_leave(&made, 1);
     }
@@ -47,7 +65,7 @@ static const RefitGpu *load(GError **error) {
 
     if (!refit_gpu.executor.probe(error))
         return NULL;
-    return spoil != NULL && !g_str_equal(spoil, "plan") ? spoiled(spoil) : &refit_gpu;
+    return altered(spoil);
 }
 
 static gboolean wants_threads(void) {

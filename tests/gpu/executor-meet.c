@@ -1,5 +1,5 @@
 /*
- * Each call of the gather has a place of its own in the shared memory, so nothing is ever reused. A
+ * Each call has a place of its own in the shared memory, so nothing is ever reused. A
  * rank that comes when another has given it up is absent to all, itself included, so that all hear
  * the same.
  */
@@ -54,11 +54,45 @@ gboolean meet_gather(gpointer seat, gconstpointer mine, gsize bytes, gpointer al
         if (n_known < n)
             g_usleep(200);
     }
-    for (guint r = 0; r < n; r++) {
+    if (atomic_load(&meeting->came[call][0]) != CALL_CAME) {
+        g_set_error(error, REFIT_ERROR, REFIT_ERROR_BACKEND, "rank 0 did not report within %g s",
+                    self->longest_s);
+        return FALSE;
+    }
+    CHECK((self->rank == 0) == (all != NULL) && (self->rank == 0) == (came != NULL));
+    for (guint r = 0; all != NULL && r < n; r++) {
         came[r] = atomic_load(&meeting->came[call][r]) == CALL_CAME;
         if (came[r])
             memcpy((char *)all + r * bytes, meeting->records[call][r], bytes);
     }
+    return TRUE;
+}
+
+gboolean meet_broadcast(gpointer seat, gpointer data, gsize bytes, double timeout_s,
+                        GError **error) {
+    Seat *self = seat;
+    Meeting *meeting = self->meeting;
+    guint call = self->n_calls++ % MEET_CALLS;
+    gint64 deadline = g_get_monotonic_time() + (gint64)(timeout_s * G_USEC_PER_SEC);
+
+    CHECK(self->n_calls <= MEET_CALLS && bytes <= sizeof meeting->records[call]);
+    CHECK(timeout_s <= self->longest_s + 1e-6);
+    if (self->rank == 0) {
+        memcpy(meeting->records[call], data, bytes);
+        atomic_store(&meeting->came[call][0], CALL_CAME);
+        return TRUE;
+    }
+    while (atomic_load(&meeting->came[call][0]) != CALL_CAME) {
+        if (self->informs && !meet_check(self, error))
+            return FALSE;
+        if (g_get_monotonic_time() > deadline) {
+            g_set_error(error, REFIT_ERROR, REFIT_ERROR_BACKEND,
+                        "rank 0 did not report within %g s", self->longest_s);
+            return FALSE;
+        }
+        g_usleep(200);
+    }
+    memcpy(data, meeting->records[call], bytes);
     return TRUE;
 }
 

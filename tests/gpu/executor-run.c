@@ -317,6 +317,14 @@ static guint64 wrong_address(const Member *self) {
     return (guint64)(guintptr)address;
 }
 
+/* Whether a text has these words, with the hosts of ranks, " (node3)", or without. */
+static gboolean says(const char *text, const char *words) {
+    g_autoptr(GRegex) host = g_regex_new(" \\(node[0-9]+\\)", 0, 0, NULL);
+    g_autofree char *without = g_regex_replace_literal(host, text, -1, 0, "", 0, NULL);
+
+    return strstr(text, words) != NULL || strstr(without, words) != NULL;
+}
+
 /* All ranks fail, nothing can be run, and nothing is broken. */
 static void prepare_wrongly(Member *self) {
     gboolean misled = self->rank == self->run->misled;
@@ -331,7 +339,7 @@ static void prepare_wrongly(Member *self) {
     else if (misled)
         first[0] = wrong_address(self);
     CHECK(!refit_gpu.executor.prepare(self->gpu, &work, &error));
-    CHECK(strstr(error->message, self->run->error_has) != NULL);
+    CHECK(says(error->message, self->run->error_has));
     CHECK(g_error_matches(error, REFIT_ERROR, REFIT_ERROR_INVALID));
     g_clear_error(&error);
     CHECK(!refit_gpu.executor.run(self->gpu, NULL, NULL, NULL, &error));
@@ -425,14 +433,18 @@ static void *member_main(void *argument) {
     Member *self = argument;
     const RefitTopology *topology = self->set->plan->problem->refit_case->topology;
     Verdict *verdict = &self->shared->verdicts[self->rank];
-    guint domains[EXECUTOR_MAX_RANKS];
+    guint domains[EXECUTOR_MAX_RANKS], nodes[EXECUTOR_MAX_RANKS];
+    char host[16];
     GError *error = NULL;
     gboolean well = FALSE;
 
     if (leaves_at(self, EXECUTOR_NEVER_OPENS))
         return NULL;
-    for (guint r = 0; r < self->set->n_ranks; r++)
+    for (guint r = 0; r < self->set->n_ranks; r++) {
         domains[r] = refit_topology_domain_of(topology, r);
+        nodes[r] = refit_topology_node_of(topology, r);
+    }
+    g_snprintf(host, sizeof host, "node%u", nodes[self->rank]);
     if (self->run->lone > 0)
         domains[self->run->lone - 1] = G_MAXINT;
     const RefitGpuConfig config = {
@@ -440,7 +452,10 @@ static void *member_main(void *argument) {
         .n_ranks = self->set->n_ranks,
         .device = (int)self->rank,
         .domains = domains,
+        .nodes = nodes,
+        .host = host,
         .peers = {.gather = meet_gather,
+                  .broadcast = meet_broadcast,
                   .check = self->run->informs ? meet_check : NULL,
                   .fail = self->run->informs ? meet_fail : NULL,
                   .user_data = &self->seat},
@@ -526,7 +541,7 @@ static void start_processes(Member *members, guint n) {
 
 /* On a busy machine, a time-out may come before what the test is about. */
 static void check_text(const ExecutorRun *run, guint rank, const char *text) {
-    if (run->error_has == NULL || run->blamed == rank + 1 || strstr(text, run->error_has) != NULL)
+    if (run->error_has == NULL || run->blamed == rank + 1 || says(text, run->error_has))
         return;
     fprintf(stderr, "it does not say: %s\n", run->error_has);
     fflush(stderr);

@@ -78,7 +78,7 @@ typedef struct {
     gboolean must_fail;        /* and they do */
     const RefitServes *serves; /* per rank, what it serves in the end; NULL: anything */
     gboolean untidy;           /* what is left at the end does not count, and this process ends */
-    const char *error_has;     /* every rank that fails says this; NULL: anything */
+    const char *error_has;     /* every rank that fails says this, hosts aside; NULL: anything */
     guint blamed;              /* 1 + rank that need not; 0: none */
     guint other_plan;          /* 1 + rank that brings a plan of another digest; 0: none */
     guint other_schedule;      /* 1 + rank whose schedule deals communicators otherwise; 0: none */

@@ -37,7 +37,9 @@ refit_add_run_test(many THREADS ${cases}/many.yaml 64 --strategy refit)
 # What can go wrong, and under launchers: see run-cases.
 foreach(case IN ITEMS text counts byte-wrong count-wrong memory-copy child-signals-ignored descriptors
                       few-descriptors killed refused stalled silent launched launched-without-token
-                      launched-world-differs plan-differs plan-damaged no-driver too-few-gpus threads-agree
+                      launched-world-differs launched-fails
+                      launched-on-hosts launched-rank-0-dies launched-rank-0-hangs one-host hosts-in-turns shared-gpu no-peer-access
+                      fabrics plan-differs plan-damaged no-driver too-few-gpus threads-agree
                       stages-as-json traces traces-in-pieces trace-of-some trace-exists)
   add_test(NAME standin:run/${case}
            COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/run-cases $<TARGET_FILE:refit-run-standin> ${case})

@@ -16,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_RANKS = 8, MAX_RECORD = 4096, N_RUNS = 3, ROWS = 8, COLUMNS = 4 };
+enum { MAX_RANKS = 8, MAX_RECORD = 4096, N_RUNS = 3, ROWS = 8, COLUMNS = 4, RANKS_PER_NODE = 4 };
 
 /* ---- meeting ---- */
 
@@ -34,6 +34,7 @@ typedef struct {
     double timeout_s;
     RefitJob *job;
     const char *executor;
+    gboolean misplaced; /* on this machine, as all others */
     void (*body)(RefitEndpoint *endpoint, guint rank);
     RefitStatus status;
     char message[1024]; /* of the call that failed */
@@ -103,6 +104,7 @@ static void *run_member(void *data) {
     RefitEndpointConfig config = REFIT_ENDPOINT_CONFIG_INIT;
     RefitEndpoint *endpoint;
     RefitStatus status;
+    char host[16];
 
     config.rank = self->rank;
     config.device = (int)self->rank;
@@ -116,6 +118,9 @@ static void *run_member(void *data) {
     }
     config.timeout_s = self->timeout_s;
     config.executor = self->executor;
+    g_snprintf(host, sizeof host, "node%u", self->rank / RANKS_PER_NODE);
+    if (!self->misplaced)
+        config.host = host;
     status = refit_endpoint_open(self->job, &config, &endpoint);
     keep(self, status, refit_endpoint_message(endpoint));
     if (status == REFIT_OK) {
@@ -125,6 +130,10 @@ static void *run_member(void *data) {
     refit_endpoint_close(endpoint);
     return NULL;
 }
+
+/* Ranks say that they are on this machine, where all are, instead of on the nodes of the topology.
+ */
+static gboolean misplaced;
 
 /* `other`: the job of rank 1; NULL: the same. `executor`: of rank 2; NULL: the same. */
 static void run_ranks_apart(RefitJob *job, RefitJob *other, const char *executor, guint n_ranks,
@@ -145,6 +154,7 @@ static void run_ranks_apart(RefitJob *job, RefitJob *other, const char *executor
                      .timeout_s = timeout_s,
                      .job = r == 1 && other != NULL ? other : job,
                      .executor = r == 2 && executor != NULL ? executor : REFIT_TEST_EXECUTOR,
+                     .misplaced = misplaced,
                      .body = body};
         g_assert_cmpint(pthread_create(&threads[r], NULL, run_member, &members[r]), ==, 0);
     }
@@ -428,7 +438,7 @@ static void bring_other_plan(RefitEndpoint *endpoint, guint rank) {
     void *destination = bind_side(endpoint, REFIT_DESTINATION, &info);
 
     g_assert_cmpint(refit_endpoint_prepare(endpoint), ==, REFIT_STATUS_COVERAGE);
-    g_assert_nonnull(strstr(refit_endpoint_message(endpoint), "ranks 0 and 1"));
+    g_assert_nonnull(strstr(refit_endpoint_message(endpoint), "ranks 0 (node0) and 1 (node0)"));
     refit_endpoint_free(endpoint, source);
     refit_endpoint_free(endpoint, destination);
     (void)rank;
@@ -458,9 +468,33 @@ static void test_no_executor(void) {
         run_ranks_apart(job, NULL, "/no/such/executor.so", 8, ports[i], 100, be_missed, members);
         for (guint r = 0; r < 8; r++) {
             g_assert_cmpint(members[r].status, ==, REFIT_STATUS_NOT_SUPPORTED);
-            g_assert_true(g_str_has_prefix(members[r].message, "rank 2: /no/such/executor.so: "));
+            /* Hosts are known to ranks that have met over TCP. */
+            g_assert_true(g_str_has_prefix(
+                members[r].message, ports[i] == 0 ? "rank 2: /no/such/executor.so: "
+                                                  : "rank 2 (node0): /no/such/executor.so: "));
         }
     }
+    refit_job_free(job);
+}
+
+/* Eight GPUs of one host that are declared as two nodes, however ranks meet. */
+static void test_misplaced(void) {
+    const guint ports[] = {0, free_port()};
+    Member members[MAX_RANKS];
+    RefitJob *job = new_job(FALSE, NULL);
+
+    misplaced = TRUE;
+    for (guint i = 0; i < G_N_ELEMENTS(ports); i++) {
+        run_ranks(job, NULL, 8, ports[i], 30, be_missed, members);
+        for (guint r = 0; r < 8; r++) {
+            g_assert_cmpint(members[r].status, ==, REFIT_STATUS_INVALID);
+            g_assert_true(g_str_has_prefix(
+                members[r].message, "ranks 0 and 4 are declared as GPUs of nodes 0 and 1, but are "
+                                    "both on host "));
+            g_assert_nonnull(strstr(members[r].message, "(node:1 gpu:8)"));
+        }
+    }
+    misplaced = FALSE;
     refit_job_free(job);
 }
 
@@ -499,6 +533,8 @@ int main(int argc, char **argv) {
     g_test_add_func("/api-run/a-rank-that-stays-away-is-named", test_absent);
     g_test_add_func("/api-run/a-rank-with-another-plan-is-named", test_other_plan);
     g_test_add_func("/api-run/a-rank-without-an-executor-is-named", test_no_executor);
+    g_test_add_func("/api-run/ranks-that-are-not-where-they-are-declared-are-named",
+                    test_misplaced);
     g_test_add_func("/api-run/an-abort-ends-the-run-on-all-ranks", test_abort);
     return g_test_run();
 }

@@ -57,11 +57,23 @@ static gboolean alone(gpointer user_data, gconstpointer mine, gsize bytes, gpoin
     return TRUE;
 }
 
+static gboolean keep(gpointer user_data, gpointer data, gsize bytes, double timeout_s,
+                     GError **error) {
+    (void)user_data;
+    (void)data;
+    (void)bytes;
+    (void)timeout_s;
+    (void)error;
+    return TRUE;
+}
+
 static RefitGpuConfig config_alone(void) {
     static const guint domains[] = {0};
 
-    return (RefitGpuConfig){
-        .n_ranks = 1, .domains = domains, .peers = {.gather = alone}, .timeout_s = 10};
+    return (RefitGpuConfig){.n_ranks = 1,
+                            .domains = domains,
+                            .peers = {.gather = alone, .broadcast = keep},
+                            .timeout_s = 10};
 }
 
 static void refuse_open(const RefitGpuConfig *config, RefitError code, const char *says) {
@@ -82,6 +94,9 @@ static void body_config(void) {
     config = config_alone();
     config.domains = NULL;
     refuse_open(&config, REFIT_ERROR_INVALID, "the domains of all ranks");
+    config = config_alone();
+    config.peers.broadcast = NULL;
+    refuse_open(&config, REFIT_ERROR_INVALID, "functions that gather and broadcast are needed");
     config = config_alone();
     config.timeout_s = 0;
     refuse_open(&config, REFIT_ERROR_INVALID, "the time-out must be above 0");

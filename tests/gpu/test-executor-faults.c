@@ -161,11 +161,12 @@ static void test_stream(void) {
 /* ---- disagreement ---- */
 
 static void test_other_plan(void) {
-    const FaultRun run = {.run = {.n_runs = 1,
-                                  .timeout_s = 60,
-                                  .must_fail = TRUE,
-                                  .other_plan = 1 + 3,
-                                  .error_has = "ranks 0 and 3 have different plans"}};
+    const FaultRun run = {
+        .run = {.n_runs = 1,
+                .timeout_s = 60,
+                .must_fail = TRUE,
+                .other_plan = 1 + 3,
+                .error_has = "ranks 0 (node0) and 3 (node0) have different plans"}};
 
     fault_runs(&run, 1);
 }

@@ -9,11 +9,16 @@
 
 enum { ANY_NUMBER = 4096 };
 
-/* Every rank is told that it has a GPU of its own. */
+/* Every rank is told that it has a GPU of its own, and is on the host that the case declares. */
 static gpointer open_shared(const RefitExecutorConfig *config, GError **error) {
     RefitExecutorConfig executor = *config;
     RefitGpuConfig shared = *config->rank;
+    char host[32], gpu[32];
 
+    g_snprintf(host, sizeof host, "node%u", shared.nodes[shared.rank]);
+    g_snprintf(gpu, sizeof gpu, "of rank %u", shared.rank);
+    shared.host = host;
+    shared.gpu = gpu;
     shared.device = 0;
     executor.rank = &shared;
     /* cppcheck-suppress returnDanglingLifetime // a call, which copies it */

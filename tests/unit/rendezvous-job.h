@@ -22,7 +22,9 @@ struct _Job {
     double timeout_s;
     RankFunc func;
     gpointer data;
-    GError *errors[16]; /* of joining */
+    GError *errors[16];       /* of joining */
+    const char *const *hosts; /* per rank; NULL: none is stated */
+    gboolean tells[16];       /* when joining failed */
 };
 
 typedef struct {
@@ -30,13 +32,15 @@ typedef struct {
     guint rank;
 } Rank;
 
-static inline RefitRendezvousOptions options_of(const Job *job, guint rank) {
+static inline RefitRendezvousOptions options_of(Job *job, guint rank) {
     return (RefitRendezvousOptions){.rank = rank,
                                     .world = job->world,
                                     .address = "127.0.0.1",
                                     .port = job->port,
                                     .token = TOKEN,
-                                    .timeout_s = job->timeout_s};
+                                    .timeout_s = job->timeout_s,
+                                    .host = job->hosts != NULL ? job->hosts[rank] : NULL,
+                                    .tells_out = &job->tells[rank]};
 }
 
 static inline gpointer run_rank(gpointer data) {

@@ -91,7 +91,7 @@ static void leaving_early_is_no_hang(void) {
 }
 
 /* A rank as a process that joins and dies without a word. */
-static pid_t fork_dying_rank(const Job *job, guint rank) {
+static pid_t fork_dying_rank(Job *job, guint rank) {
     pid_t child = fork();
 
     if (child == 0) {
@@ -163,17 +163,17 @@ static void impossible_options_are_refused(void) {
         RefitRendezvousOptions options;
         const char *why;
     } rows[] = {
-        {{0, 0, "127.0.0.1", 1, TOKEN, 1}, "a job of 0 ranks"},
-        {{0, 70000, "127.0.0.1", 1, TOKEN, 1}, "a job of 70000 ranks"},
-        {{4, 4, "127.0.0.1", 1, TOKEN, 1}, "rank 4 of 4"},
-        {{1, 4, "127.0.0.1", 0, TOKEN, 1}, "port 0"},
-        {{1, 4, "127.0.0.1", 65536, TOKEN, 1}, "port 65536"},
-        {{1, 4, "127.0.0.1", 1, "short", 1}, "a token of 5 bytes"},
-        {{1, 4, "127.0.0.1", 1, TOKEN, 0}, "a time-out of 0 s"},
-        {{0, 4, "0.0.0.0", 0, TOKEN, 1}, "all addresses of the machine"},
-        {{0, 4, "::", 0, TOKEN, 1}, "all addresses of the machine"},
-        {{0, 4, "127.0.0.1", 65536, TOKEN, 1}, "port 65536"},
-        {{0, 4, "192.0.2.1", 0, TOKEN, 1}, "cannot listen on 192.0.2.1"},
+        {{0, 0, "127.0.0.1", 1, TOKEN, 1, NULL, NULL}, "a job of 0 ranks"},
+        {{0, 70000, "127.0.0.1", 1, TOKEN, 1, NULL, NULL}, "a job of 70000 ranks"},
+        {{4, 4, "127.0.0.1", 1, TOKEN, 1, NULL, NULL}, "rank 4 of 4"},
+        {{1, 4, "127.0.0.1", 0, TOKEN, 1, NULL, NULL}, "port 0"},
+        {{1, 4, "127.0.0.1", 65536, TOKEN, 1, NULL, NULL}, "port 65536"},
+        {{1, 4, "127.0.0.1", 1, "short", 1, NULL, NULL}, "a token of 5 bytes"},
+        {{1, 4, "127.0.0.1", 1, TOKEN, 0, NULL, NULL}, "a time-out of 0 s"},
+        {{0, 4, "0.0.0.0", 0, TOKEN, 1, NULL, NULL}, "all addresses of the machine"},
+        {{0, 4, "::", 0, TOKEN, 1, NULL, NULL}, "all addresses of the machine"},
+        {{0, 4, "127.0.0.1", 65536, TOKEN, 1, NULL, NULL}, "port 65536"},
+        {{0, 4, "192.0.2.1", 0, TOKEN, 1, NULL, NULL}, "cannot listen on 192.0.2.1"},
     };
 
     for (guint i = 0; i < G_N_ELEMENTS(rows); i++) {
@@ -186,15 +186,15 @@ static void impossible_options_are_refused(void) {
 
 static void ranks_are_listed_in_ranges(void) {
     guint8 member[64] = {0};
-    g_autofree char *none = refit_ranks_to_string(member, 64);
+    g_autofree char *none = refit_ranks_to_string(member, 64, NULL);
     g_autofree char *some = NULL, *many = NULL;
 
     member[3] = member[7] = member[8] = member[9] = member[63] = 1;
-    some = refit_ranks_to_string(member, 64);
+    some = refit_ranks_to_string(member, 64, NULL);
     memset(member, 0, sizeof member);
     for (guint i = 0; i < 64; i += 4)
         member[i] = member[i + 1] = 1;
-    many = refit_ranks_to_string(member, 64);
+    many = refit_ranks_to_string(member, 64, NULL);
     g_assert_cmpstr(none, ==, "");
     g_assert_cmpstr(some, ==, "3, 7-9, 63");
     g_assert_cmpstr(many, ==, "0-1, 4-5, 8-9, 12-13, 16-17, 20-21, 24-25, 28-29 and 16 more");

@@ -168,31 +168,97 @@ static void absent_from_an_exchange_is_named(void) {
     clear_job(&job);
 }
 
+/* Rank 1 is late for both rounds, and catches up: what rank 0 makes of them is there for it. */
 static void collect(RefitRendezvous *rendezvous, guint rank, Job *job) {
     g_autoptr(GError) error = NULL;
     guint32 all[3], mine = rank + 10;
     guint8 came[3];
+    const gboolean first = rank == 0;
+    char verdict[] = "????";
 
     if (rank == 1)
         g_usleep(500 * 1000);
     (void)job;
-    for (guint round = 0; round < 2; round++) { /* rank 1 is late for both, and catches up */
-        g_assert_true(refit_rendezvous_collect(rendezvous, "report", &mine, sizeof mine, all, came,
-                                               0.1, &error));
-        g_assert_true(memcmp(came, "\1\0\1", 3) == 0);
-        g_assert_cmpuint(all[0], ==, 10);
-        g_assert_cmpuint(all[1], ==, 0);
-        g_assert_cmpuint(all[2], ==, 12);
+    for (guint round = 0; round < 2; round++) {
+        g_assert_true(refit_rendezvous_collect(rendezvous, "report", &mine, sizeof mine,
+                                               first ? all : NULL, first ? came : NULL, 0.1,
+                                               &error));
+        if (first) {
+            g_assert_true(memcmp(came, "\1\0\1", 3) == 0);
+            g_assert_cmpuint(all[0], ==, 10);
+            g_assert_cmpuint(all[1], ==, 0);
+            g_assert_cmpuint(all[2], ==, 12);
+            memcpy(verdict, round == 0 ? "late" : "last", 4);
+        }
+        g_assert_true(refit_rendezvous_spread(rendezvous, "verdict", verdict, 4, LONG_S, &error));
+        g_assert_cmpstr(verdict, ==, round == 0 ? "late" : "last");
     }
-    g_assert_true(refit_rendezvous_collect(rendezvous, "report", &mine, sizeof mine, all, came,
-                                           LONG_S, &error));
-    g_assert_true(memcmp(came, "\1\1\1", 3) == 0);
-    g_assert_cmpuint(all[1], ==, 11);
+    g_assert_true(refit_rendezvous_collect(rendezvous, "report", &mine, sizeof mine,
+                                           first ? all : NULL, first ? came : NULL, LONG_S,
+                                           &error));
+    if (first) {
+        g_assert_true(memcmp(came, "\1\1\1", 3) == 0);
+        g_assert_cmpuint(all[1], ==, 11);
+    }
     g_assert_no_error(error);
 }
 
 static void collections_do_without_the_late(void) {
     run_all(3, collect, NULL);
+}
+
+static void collect_without_the_first(RefitRendezvous *rendezvous, guint rank, Job *job) {
+    g_autoptr(GError) error = NULL;
+    guint8 mine = 0, all[4], came[4];
+
+    (void)job;
+    if (rank == 0 || rank == 2)
+        g_usleep(500 * 1000);
+    g_assert_false(refit_rendezvous_collect(rendezvous, "report", &mine, 1, rank == 0 ? all : NULL,
+                                            rank == 0 ? came : NULL, 0.1, &error));
+    g_assert_error(error, REFIT_ERROR, REFIT_ERROR_BACKEND);
+    g_assert_cmpstr(error->message, ==, "ranks 0, 2 of 4 did not come to \"report\" within 0.1 s");
+    g_clear_error(&error);
+    g_assert_true(refit_rendezvous_barrier(rendezvous, "afterwards", &error)); /* still there */
+    g_assert_no_error(error);
+}
+
+static void collections_need_rank_0(void) {
+    run_all(4, collect_without_the_first, NULL);
+}
+
+static void spread_from_nobody(RefitRendezvous *rendezvous, guint rank, Job *job) {
+    g_autoptr(GError) error = NULL;
+    char verdict[] = "????";
+
+    (void)job;
+    if (rank == 0)
+        while (refit_rendezvous_check(rendezvous, &error))
+            g_usleep(1000);
+    else
+        g_assert_false(refit_rendezvous_spread(rendezvous, "verdict", verdict, 4, 0.1, &error));
+    assert_says(error, "rank 0 of 2 did not come to \"verdict\" within 0.1 s");
+    g_assert_cmpstr(verdict, ==, "????");
+}
+
+static void spreading_waits_for_rank_0_no_longer_than_stated(void) {
+    run_all(2, spread_from_nobody, NULL);
+}
+
+static void spread_of_another_size(RefitRendezvous *rendezvous, guint rank, Job *job) {
+    g_autoptr(GError) error = NULL;
+    char verdict[] = "????????";
+    const gboolean well =
+        refit_rendezvous_spread(rendezvous, "verdict", verdict, rank == 0 ? 8 : 4, LONG_S, &error);
+
+    (void)job;
+    g_assert_true(well == (rank == 0));
+    if (rank > 0)
+        assert_says(error, "sent what is no message of the rendezvous");
+}
+
+static void what_is_spread_has_the_stated_size(void) {
+    run_all(2, spread_of_another_size, NULL);
 }
 
 /* ---- strangers and wrong ranks ---- */
@@ -342,7 +408,7 @@ static void another_version_is_told(void) {
     g_assert_cmpuint(reply->len, >, 49 + 5 + 6);
     g_assert_cmpuint(reply->data[49 + 4], ==, REFIT_FRAME_REFUSE);
     text = g_strndup((const char *)reply->data + 49 + 5 + 6, reply->len - 49 - 5 - 6);
-    g_assert_cmpstr(text, ==, "version 7 of the protocol instead of 1");
+    g_assert_cmpstr(text, ==, "version 7 of the protocol instead of 2");
     g_thread_join(thread);
     assert_says(job.errors[0], "refused: version 7");
     clear_job(&job);
@@ -385,7 +451,7 @@ static gpointer serve_falsely(gpointer data) {
     char hello[256];
 
     refit_body_put_u32(out, 12 + 32);
-    g_byte_array_append(out, (const guint8 *)"\1refit-rv\0\0\0\1", 13);
+    g_byte_array_append(out, (const guint8 *)"\1refit-rv\0\0\0\2", 13);
     g_byte_array_append(out, zeros, 32);
     (void)g_socket_send(socket, (const char *)out->data, out->len, NULL, NULL);
     (void)g_socket_receive(socket, hello, sizeof hello, NULL, NULL);
@@ -418,7 +484,7 @@ static gpointer serve_half(gpointer data) {
     char hello[256];
 
     refit_body_put_u32(out, 12 + 32);
-    g_byte_array_append(out, (const guint8 *)"\1refit-rv\0\0\0\1", 13);
+    g_byte_array_append(out, (const guint8 *)"\1refit-rv\0\0\0\2", 13);
     g_byte_array_set_size(out, 12 + 32 + 5);
     (void)g_socket_send(socket, (const char *)out->data, out->len, NULL, NULL);
     g_assert_cmpint(g_socket_receive(socket, hello, sizeof hello, NULL, NULL), >, 0);
@@ -456,13 +522,14 @@ static void greet_by_hand(const Job *job, GSocket *socket, const char *challenge
 
     memcpy(input.hub_nonce, challenge + 17, REFIT_NONCE_BYTES);
     refit_proof_make(&input, FALSE, proof);
-    refit_body_put_u32(hello, 12 + 8 + REFIT_NONCE_BYTES + REFIT_PROOF_BYTES);
+    refit_body_put_u32(hello, 12 + 8 + REFIT_NONCE_BYTES + REFIT_PROOF_BYTES + 2);
     g_byte_array_append(hello, (const guint8 *)&type, 1);
     refit_body_put_greeting(hello);
     refit_body_put_u32(hello, input.world);
     refit_body_put_u32(hello, input.rank);
     g_byte_array_append(hello, input.peer_nonce, REFIT_NONCE_BYTES);
     g_byte_array_append(hello, proof, sizeof proof);
+    refit_body_put_text(hello, "", REFIT_HOST_BYTES);
     g_socket_send(socket, (const char *)hello->data, hello->len, NULL, NULL);
     expect_frame(socket, welcome, sizeof welcome, REFIT_FRAME_WELCOME);
 }
@@ -515,7 +582,7 @@ static void a_hub_that_cannot_accept_says_so(void) {
     close(free_fd);
     g_assert_cmpint(getrlimit(RLIMIT_NOFILE, &before), ==, 0);
     lowered = before;
-    lowered.rlim_cur = (rlim_t)free_fd + 2; /* for rank 0's own connection */
+    lowered.rlim_cur = (rlim_t)free_fd + 3; /* for rank 0's own connection, and to watch it */
     g_assert_cmpint(setrlimit(RLIMIT_NOFILE, &lowered), ==, 0);
     run_ranks(&job, 0, 1);
     g_assert_cmpint(setrlimit(RLIMIT_NOFILE, &before), ==, 0);
@@ -571,6 +638,11 @@ int main(int argc, char **argv) {
     g_test_add_func("/rendezvous/absent-from-an-exchange-is-named",
                     absent_from_an_exchange_is_named);
     g_test_add_func("/rendezvous/collections-do-without-the-late", collections_do_without_the_late);
+    g_test_add_func("/rendezvous/collections-need-rank-0", collections_need_rank_0);
+    g_test_add_func("/rendezvous/spreading-waits-for-rank-0-no-longer-than-stated",
+                    spreading_waits_for_rank_0_no_longer_than_stated);
+    g_test_add_func("/rendezvous/what-is-spread-has-the-stated-size",
+                    what_is_spread_has_the_stated_size);
     g_test_add_func("/rendezvous/another-token-is-refused", another_token_is_refused);
     g_test_add_func("/rendezvous/another-world-is-refused", another_world_is_refused);
     g_test_add_func("/rendezvous/a-rank-beyond-the-world-is-refused",
