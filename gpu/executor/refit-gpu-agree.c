@@ -121,10 +121,12 @@ static char *describe_stuck(const RefitGpuRank *self, const RefitGpuRecord *all,
         guint n_peers = MIN(all[r].n_peers, REFIT_GPU_STUCK_PEERS);
         g_autofree char *peers = refit_gpu_name_ranks(self, all[r].peers, n_peers);
         g_autofree char *name = name_rank(self, first_rank + r);
-        if (shown++ == 0)
-            g_string_append_printf(text, "step %u: ", step);
-        else
+        if (shown++ > 0)
             g_string_append(text, "; ");
+        else if (all[r].phase == REFIT_GPU_PHASE_PREPARE)
+            g_string_append(text, "connecting to peers: ");
+        else
+            g_string_append_printf(text, "step %u: ", step);
         g_string_append_printf(text, "%s waits for %s", name, peers);
         if (all[r].n_peers > n_peers)
             g_string_append_printf(text, " and %u more", all[r].n_peers - n_peers);

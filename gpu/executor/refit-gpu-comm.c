@@ -58,12 +58,18 @@ static gboolean check_state(RefitGpuRank *self, ncclComm_t comm, const char *wha
     return TRUE;
 }
 
+/* FALSE when the user has aborted. */
+static gboolean is_wanted(const RefitGpuRank *self, const char *what, GError **error) {
+    if (g_atomic_int_get(&self->aborted) == 0)
+        return TRUE;
+    g_set_error(error, REFIT_ERROR, REFIT_ERROR_BACKEND, "%s: aborted by its user", what);
+    return FALSE;
+}
+
 gboolean refit_gpu_linger(RefitGpuRank *self, RefitGpuPoll *poll, const char *what,
                           GError **error) {
-    if (g_atomic_int_get(&self->aborted) != 0) {
-        g_set_error(error, REFIT_ERROR, REFIT_ERROR_BACKEND, "%s: aborted by its user", what);
+    if (!is_wanted(self, what, error))
         return FALSE;
-    }
     if (refit_gpu_is_late(self)) {
         self->waiting = TRUE;
         g_set_error(error, REFIT_ERROR, REFIT_ERROR_BACKEND, "%s: not done within %g s", what,
@@ -85,15 +91,19 @@ gboolean refit_gpu_linger(RefitGpuRank *self, RefitGpuPoll *poll, const char *wh
     return TRUE;
 }
 
-gboolean refit_gpu_comms_poll(RefitGpuRank *self, RefitGpuPoll *poll, const char *what,
-                              GError **error) {
+gboolean refit_gpu_comms_check(RefitGpuRank *self, const char *what, GError **error) {
     gboolean ready;
 
     for (guint link = 0; link < REFIT_N_LINKS; link++)
         for (guint i = 0; i < self->n_comms[link]; i++)
             if (!check_state(self, self->comms[link][i], what, &ready, error))
                 return FALSE;
-    return refit_gpu_linger(self, poll, what, error);
+    return TRUE;
+}
+
+gboolean refit_gpu_comms_poll(RefitGpuRank *self, RefitGpuPoll *poll, const char *what,
+                              GError **error) {
+    return refit_gpu_comms_check(self, what, error) && refit_gpu_linger(self, poll, what, error);
 }
 
 /* Of a communicator that is non-blocking. */
@@ -343,6 +353,8 @@ gboolean refit_gpu_comms_group(RefitGpuRank *self, const RefitGpuTurn *turn, GEr
     gboolean in_domain = step->link == REFIT_LINK_NVLINK;
     ncclResult_t result;
 
+    if (!is_wanted(self, "submission of a group", error))
+        return FALSE;
     result = ncclGroupStart();
     if (result == ncclSuccess)
         result = submit(self, turn, comm, in_domain, work->flows[turn->flow].move);

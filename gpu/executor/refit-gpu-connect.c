@@ -192,7 +192,8 @@ static gboolean wait_until_met(RefitGpuRank *self, GError **error) {
         if (!refit_gpu_comms_poll(self, &poll, "connecting to peers", error))
             return FALSE;
     }
-    return refit_gpu_cuda(state, "cudaStreamQuery", error);
+    return refit_gpu_cuda(state, "cudaStreamQuery", error) &&
+           refit_gpu_comms_check(self, "connecting to peers", error);
 }
 
 static gboolean meet(RefitGpuRank *self, GError **error) {
@@ -267,4 +268,20 @@ gboolean refit_gpu_connect(RefitGpuRank *self, GError **error) {
             refit_schedule_connection_bytes(self->work->program->schedule, self->rank));
     self->taken_bytes += before - MIN(before, after);
     return TRUE;
+}
+
+void refit_gpu_connect_describe(const RefitGpuRank *self, RefitGpuRecord *record_out) {
+    const RefitSchedule *schedule = self->work->program->schedule;
+    g_autoptr(GArray) sends = g_array_new(FALSE, FALSE, sizeof(guint));
+    g_autoptr(GArray) receives = g_array_new(FALSE, FALSE, sizeof(guint));
+
+    for (guint link = 0; link < REFIT_N_LINKS && record_out->n_peers == 0; link++)
+        for (guint i = 0; i < schedule->n_comms[link] && record_out->n_peers == 0; i++) {
+            refit_schedule_comm_peers(schedule, self->rank, (RefitLink)link, i, sends, receives);
+            const GArray *peers = receives->len > 0 ? receives : sends;
+
+            record_out->n_peers = peers->len;
+            for (guint k = 0; k < MIN(peers->len, REFIT_GPU_STUCK_PEERS); k++)
+                record_out->peers[k] = g_array_index(peers, guint, k);
+        }
 }

@@ -288,7 +288,10 @@ gint64 refit_gpu_comms_patience_us(const RefitGpuRank *self);
 void refit_gpu_comms_abort(RefitGpuRank *self);
 /* Leaves them as they are, for ever: another thread uses them. Sets `hung`. */
 void refit_gpu_comms_leave(RefitGpuRank *self);
-/* As refit_gpu_linger(), while all communicators are well, too. */
+/* Whether all communicators are well: what they moved may be done without having come. */
+gboolean refit_gpu_comms_check(RefitGpuRank *self, const char *what, GError **error)
+    G_GNUC_WARN_UNUSED_RESULT;
+/* As refit_gpu_linger(), while they are. */
 gboolean refit_gpu_comms_poll(RefitGpuRank *self, RefitGpuPoll *poll, const char *what,
                               GError **error) G_GNUC_WARN_UNUSED_RESULT;
 /* Submits the messages of a turn as one group. */
@@ -303,6 +306,9 @@ gboolean refit_gpu_comms_group(RefitGpuRank *self, const RefitGpuTurn *turn, GEr
  * room for them. A call of all ranks.
  */
 gboolean refit_gpu_connect(RefitGpuRank *self, GError **error) G_GNUC_WARN_UNUSED_RESULT;
+/* Whom a rank that waits in it may wait for: those from which it receives, else to which it sends.
+ */
+void refit_gpu_connect_describe(const RefitGpuRank *self, RefitGpuRecord *record_out);
 
 /* ---- refit-gpu-prepare.c ---- */
 

@@ -379,6 +379,7 @@ gboolean refit_gpu_wait(RefitGpuRank *self, RefitEventFunc func, gpointer user_d
         return FALSE;
     }
     if (!refit_gpu_enter(self, &failure) || !drain(self, NULL, 0, &failure) ||
+        !refit_gpu_comms_check(self, "the end of a run", &failure) ||
         !refit_gpu_measure(self, func, user_data, &failure))
         g_assert(failure != NULL);
     if (!conclude(self, failure, error))

@@ -175,6 +175,8 @@ static gboolean agree_on_comms(RefitGpuRank *self, RefitGpuPhase phase, GError *
     refit_gpu_record_init(&mine, phase);
     if (failure != NULL) {
         mine.stuck = self->waiting ? 1 : 0;
+        if (mine.stuck != 0 && phase == REFIT_GPU_PHASE_PREPARE)
+            refit_gpu_connect_describe(self, &mine);
         refit_gpu_comms_abort(self);
     }
     if (refit_gpu_agree(self, &mine, failure, NULL, error))

@@ -5,6 +5,7 @@
 
 #include "fault-runs.h"
 
+#include "model/schedule/refit-schedule-comms.h"
 #include "random-case.h"
 
 #include <string.h>
@@ -57,10 +58,57 @@ static void body(void) {
     executor_run(set, &run);
 }
 
+/* Calls of this name that a rank makes, or groups that its device runs, to connect to its peers. */
+static guint count_connecting(const RefitSchedule *schedule, guint rank, const char *name) {
+    guint n_ranks = schedule->plan->problem->n_ranks, n = 0;
+    guint domain = refit_topology_gpus_per_domain(schedule->plan->problem->refit_case->topology);
+    g_autofree char *network = g_strdup_printf("group@%u", n_ranks);
+    g_autofree char *nvlink = g_strdup_printf("group@%u", domain);
+
+    for (guint link = 0; link < REFIT_N_LINKS; link++)
+        for (guint comm = 0; comm < schedule->n_comms[link]; comm++) {
+            const RefitScheduleConnections *peers =
+                refit_schedule_connections(schedule, rank, (RefitLink)link, comm);
+            gboolean meets = peers->n_sends + peers->n_receives > 0;
+
+            if (g_str_equal(name, "ncclSend"))
+                n += peers->n_sends;
+            else if (g_str_equal(name, "ncclRecv"))
+                n += peers->n_receives;
+            else if (meets &&
+                     (g_str_equal(name, "ncclGroupStart") || g_str_equal(name, "ncclGroupEnd") ||
+                      g_str_equal(name, link == REFIT_LINK_NETWORK ? network : nvlink)))
+                n++;
+        }
+    return n;
+}
+
+/* The fault as the stand-in counts. Caller frees. */
+static char *count_from_open(const FaultRun *run) {
+    g_autoptr(GError) error = NULL;
+    g_auto(GStrv) words = run->fault != NULL ? g_strsplit(run->fault, ":", 4) : NULL;
+    guint nth;
+
+    if (words == NULL || run->connecting ||
+        !(g_str_has_prefix(words[0], "nccl") || g_str_has_prefix(words[0], "group@")))
+        return g_strdup(run->fault != NULL ? run->fault : "");
+    g_assert_cmpuint(g_strv_length(words), >=, 3);
+    g_autoptr(RefitCase) refit_case = fault_case_load(run->case_name);
+    g_autoptr(RefitProblem) problem = plan_case_problem(refit_case);
+    g_autoptr(RefitPlan) plan = plan_with(problem, run->strategy != NULL ? run->strategy : "refit");
+    g_autoptr(RefitSchedule) schedule = refit_schedule_new(plan, &error);
+    g_assert_no_error(error);
+    nth = (guint)g_ascii_strtoull(words[2], NULL, 10) +
+          count_connecting(schedule, (guint)g_ascii_strtoull(words[1], NULL, 10), words[0]);
+    return g_strdup_printf("%s:%s:%u%s%s", words[0], words[1], nth, words[3] != NULL ? ":" : "",
+                           words[3] != NULL ? words[3] : "");
+}
+
 static Child *start(const FaultRun *run, double with_patience) {
+    g_autofree char *counted = count_from_open(run);
     g_autofree char *fault =
-        g_strdup_printf("REFIT_STANDIN_FAULT=%s%s%s", run->fault != NULL ? run->fault : "",
-                        run->never != NULL ? "," : "", run->never != NULL ? run->never : "");
+        g_strdup_printf("REFIT_STANDIN_FAULT=%s%s%s", counted, run->never != NULL ? "," : "",
+                        run->never != NULL ? run->never : "");
     g_autofree char *stuck =
         g_strdup_printf("REFIT_STANDIN_TIMEOUT_MS=%.0f", 20000 + 1000 * with_patience);
     const char *const environment[] = {"REFIT_STANDIN_DEVICES=65", "REFIT_STANDIN_FAULT_LOG=1",
@@ -82,9 +130,10 @@ static gboolean says_line(const char *text, const char *line) {
 
 /* Whether it ended as it should; *again_out: a time-out came too early. */
 static gboolean end(Child *child, const FaultRun *run, gboolean *again_out) {
+    g_autofree char *counted = count_from_open(run);
     g_autofree char *happened = run->fault == NULL || run->may_miss
                                     ? NULL
-                                    : g_strdup_printf("stand-in: fault: %s", run->fault);
+                                    : g_strdup_printf("stand-in: fault: %s", counted);
     int code;
     g_autofree char *said = child_end(child, &code);
     gboolean missed = happened != NULL && !says_line(said, happened);

@@ -15,9 +15,12 @@ typedef struct {
     const char *case_name; /* NULL: tiny */
     const char *strategy;  /* NULL: refit */
     const char *then;      /* strategy of a second plan; NULL: none */
-    const char *fault;     /* as in REFIT_STANDIN_FAULT; NULL: none. It must happen */
-    gboolean may_miss;     /* or need not */
-    const char *never;     /* a further one, which must not; NULL: none */
+    /* As in REFIT_STANDIN_FAULT; NULL: none. It must happen. What NCCL is called for before the
+     * run, to connect to peers, is not counted. */
+    const char *fault;
+    gboolean connecting; /* or is */
+    gboolean may_miss;   /* or need not happen */
+    const char *never;   /* a further one, which must not; NULL: none */
 } FaultRun;
 
 /* The case of such a run, its pieces made small; owned by the caller. */

@@ -98,6 +98,25 @@ static void test_stalled(void) {
     fault_runs(runs, 2 * n);
 }
 
+/* Before the run, when ranks meet for the first time. */
+static void test_stalled_connecting(void) {
+    guint n = strategy_count();
+    g_autofree FaultRun *runs = g_new0(FaultRun, 2 * n);
+
+    for (guint s = 0; s < n; s++)
+        for (guint i = 0; i < 2; i++)
+            runs[2 * s + i] = (FaultRun){
+                .run = {.as = i == 0 ? RANKS_AS_THREADS : RANKS_AS_PROCESSES,
+                        .n_runs = 1,
+                        .must_fail = TRUE,
+                        .error_has = i == 0 ? "connecting to peers: "
+                                            : "preparing: rank 1 (node0) did not report"},
+                .strategy = refit_strategies()[s]->name,
+                .fault = i == 0 ? "group@8:1:1:stall" : "ncclGroupEnd:1:1:kill",
+                .connecting = TRUE};
+    fault_runs(runs, 2 * n);
+}
+
 static void test_lost(void) {
     FaultRun runs[2] = {0};
 
@@ -244,6 +263,8 @@ static const char *const calls[] = {
     "cudaStreamWaitEvent",
     "cudaEventQuery",
     "cudaEventElapsedTime",
+    "cudaStreamQuery",
+    "cudaMemGetInfo",
     "cudaLaunchKernel",
     "ncclCommInitRankConfig",
     "ncclCommSplit",
@@ -273,6 +294,7 @@ static void sweep(gboolean informs, const guint *nths, guint n_nths) {
                                            .may_fail = TRUE,
                                            .must_fail = nths[i] == 1 && i == 0},
                                    .fault = fault,
+                                   .connecting = i % 2 == 0,
                                    .may_miss = nths[i] > 1 || i > 0};
         }
     fault_runs(runs, n);
@@ -292,9 +314,8 @@ static void test_each_call_by_time_out(void) {
 
 /* What cannot be given back is lost, but nothing hangs or breaks. */
 static void test_each_release(void) {
-    static const char *const releases[] = {"cudaFree",          "cudaEventDestroy",
-                                           "cudaStreamDestroy", "ncclCommFinalize",
-                                           "ncclCommDestroy",   "cudaStreamQuery"};
+    static const char *const releases[] = {"cudaFree", "cudaEventDestroy", "cudaStreamDestroy",
+                                           "ncclCommFinalize", "ncclCommDestroy"};
     FaultRun runs[G_N_ELEMENTS(releases)][2] = {0};
     g_autoptr(GPtrArray) faults = g_ptr_array_new_with_free_func(g_free);
 
@@ -318,6 +339,8 @@ int main(int argc, char **argv) {
     g_test_add_func("/executor-faults/a-rank-closes-during-a-run", test_closes);
     g_test_add_func("/executor-faults/a-rank-is-killed-in-a-step", test_killed);
     g_test_add_func("/executor-faults/a-device-moves-nothing-any-more", test_stalled);
+    g_test_add_func("/executor-faults/a-device-moves-nothing-as-it-connects",
+                    test_stalled_connecting);
     g_test_add_func("/executor-faults/a-device-is-lost", test_lost);
     g_test_add_func("/executor-faults/a-user-aborts", test_aborted);
     g_test_add_func("/executor-faults/the-callers-stream-goes-on", test_stream);

@@ -35,7 +35,8 @@ static void test_lone_rank(void) {
     child_passes(body, (const char *const[]){"REFIT_STANDIN_DEVICES=64", NULL});
 }
 
-/* Nobody but NCCL notices that the rank is gone. Those who wait longer are found stuck. */
+/* Nobody but NCCL notices that the rank is gone, with its first group after it has connected. Those
+ * who wait longer are found stuck. */
 static void test_lost_connection(void) {
     scene.name = "tiny";
     scene.strategy = "refit";
@@ -47,7 +48,7 @@ static void test_lost_connection(void) {
                               .error_has = "remote process exited"};
     child_passes(body,
                  (const char *const[]){"REFIT_STANDIN_DEVICES=64", "REFIT_STANDIN_TRANSPORT=tcp",
-                                       "REFIT_STANDIN_FAULT=ncclGroupEnd:1:1:kill", NULL});
+                                       "REFIT_STANDIN_FAULT=ncclGroupEnd:1:2:kill", NULL});
 }
 
 int main(int argc, char **argv) {
