@@ -66,7 +66,7 @@ typedef struct {
     gboolean (*gather)(gpointer user_data, gconstpointer mine, gsize bytes, gpointer all,
                        guint8 *came, double timeout_s, GError **error);
     /*
-     * `bytes` bytes of rank 0 replace those of all others; 20, 128 or some 1000. It follows a
+     * `bytes` bytes of rank 0 replace those of all others; 16, 128 or some 1000. It follows a
      * gather that rank 0 has come to, and returns when rank 0's bytes are there, also on a rank
      * that comes late; best without waiting for those that have not come. FALSE, also after
      * `timeout_s`, when it cannot go on.
