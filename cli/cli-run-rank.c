@@ -419,6 +419,7 @@ static gboolean run_rank(Rank *self, const RefitLaunch *launch, CliRunReport *re
     GError *mine = NULL;
     int device = 0;
 
+    g_assert(self->gpu != NULL); /* or this rank would have said so */
     if (!refit_rendezvous_same(self->rendezvous, "plan", digest, strlen(digest), error))
         return FALSE;
     (void)(choose_device(launch->local_rank, self->gpu->n_devices(), &device, &mine) &&
@@ -438,18 +439,18 @@ static gboolean get_ready(Rank *self, GError **error) {
 gboolean cli_run_rank(const CliRun *run, const RefitLaunch *launch, GSocket *listener,
                       GError *early, CliRunReport *report_out, gboolean *tells_out,
                       GError **error) {
-    Rank self = {.run = run, .rank = launch->rank};
+    Rank self = {
+        .run = run, .rank = launch->rank, .n_stages = early == NULL ? run->plan->n_stages : 0};
     g_auto(CliRunReport) report = {0};
     gboolean tells = TRUE, ok;
 
-    if (early == NULL && get_ready(&self, &early)) {
-        self.n_stages = run->plan->n_stages;
-        self.agreed_s = g_new0(double, run->repeat);
-        self.duration_s = g_new0(double, run->repeat);
-        self.stages = g_new0(RefitGpuStage, self.n_stages + 1);
-        if (run->trace->path != NULL)
-            self.events = g_array_new(FALSE, FALSE, sizeof(RefitEvent));
-    }
+    self.agreed_s = g_new0(double, run->repeat + 1);
+    self.duration_s = g_new0(double, run->repeat + 1);
+    self.stages = g_new0(RefitGpuStage, self.n_stages + 1);
+    if (run->trace->path != NULL)
+        self.events = g_array_new(FALSE, FALSE, sizeof(RefitEvent));
+    if (early == NULL && !get_ready(&self, &early))
+        g_assert(early != NULL);
     ok = join(&self, launch, listener, early, &tells, error) &&
          run_rank(&self, launch, &report, error);
     if (self.rendezvous != NULL)

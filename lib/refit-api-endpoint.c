@@ -299,6 +299,10 @@ const char *refit_endpoint_message(const RefitEndpoint *endpoint) {
     return endpoint->message != NULL ? endpoint->message : "";
 }
 
+const char *refit_endpoint_place_note(const RefitEndpoint *endpoint) {
+    return endpoint->self != NULL ? endpoint->gpu->place_note(endpoint->self) : NULL;
+}
+
 /* ---- parameters ---- */
 
 uint32_t refit_endpoint_n_parameters(const RefitEndpoint *endpoint, RefitEnd side) {

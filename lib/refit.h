@@ -240,7 +240,7 @@ REFIT_API RefitStatus refit_job_probe(RefitJob *job, const char *executor, uint3
  *
  * By its nature it brings all records to every rank, N ranks N * N * `bytes`, where one agreement
  * of ranks over TCP is N messages to rank 0 and N from it. A call in which all is well gathers 56
- * and 16 bytes.
+ * and 16 bytes, open some 300.
  */
 typedef int (*RefitGatherFunc)(void *data, const void *mine, size_t bytes, void *all, uint8_t *came,
                                double timeout_s, char *message, size_t message_size);
@@ -277,6 +277,9 @@ typedef struct _RefitEndpoint RefitEndpoint;
 REFIT_API RefitStatus refit_endpoint_open(RefitJob *job, const RefitEndpointConfig *config,
                                           RefitEndpoint **endpoint_out);
 REFIT_API const char *refit_endpoint_message(const RefitEndpoint *endpoint);
+/* On rank 0, what open could not check of where ranks are, such as whether NVLink joins the hosts
+ * of a domain; NULL: nothing, or another rank. Owned by the endpoint. */
+REFIT_API const char *refit_endpoint_place_note(const RefitEndpoint *endpoint);
 /* Frees what the executor has; parameters stay. May wait for the other ranks to close theirs, at
  * most for `timeout_s`. Accepts NULL. */
 REFIT_API void refit_endpoint_close(RefitEndpoint *endpoint);

@@ -2,7 +2,7 @@
  * What ranks tell each other: one record of each per phase, which the caller's function brings to
  * rank 0. Rank 0 judges all of them and tells every rank its verdict, so all return the same, and a
  * rank that has failed says so instead of staying away. Why, rank 0 asks only then. Cost: 56 bytes
- * from and 12 to each rank; when one has failed, 280 and 1028 more, and then the last time.
+ * from and 16 to each rank; when one has failed, 280 and 1028 more, and then the last time.
  */
 
 #include "gpu/executor/refit-gpu-private.h"

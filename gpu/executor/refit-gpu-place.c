@@ -80,13 +80,18 @@ void refit_gpu_places_heard(RefitGpuRank *self) {
     const RefitGpuPlace *first = self->places;
 
     self->several_hosts = FALSE;
+    for (guint r = 0; r < self->n_ranks; r++) { /* as they came */
+        self->places[r].host_name[REFIT_GPU_HOST_NAME - 1] = '\0';
+        self->places[r].gpu[REFIT_GPU_NAME - 1] = '\0';
+    }
     for (guint r = 1; r < self->n_ranks; r++)
         self->several_hosts |= self->places[r].host_name[0] != '\0' &&
                                first->host_name[0] != '\0' && self->places[r].host != first->host;
 }
 
 const char *refit_gpu_host_of(const RefitGpuRank *self, guint rank) {
-    return self->places != NULL && self->several_hosts && self->places[rank].host_name[0] != '\0'
+    return self->places != NULL && self->several_hosts && rank < self->n_ranks &&
+                   self->places[rank].host_name[0] != '\0'
                ? self->places[rank].host_name
                : NULL;
 }

@@ -56,17 +56,17 @@ G_BEGIN_DECLS
 typedef struct {
     /*
      * Brings what all ranks say to rank 0: `bytes` bytes of each, by rank, in `all`; some 50, or
-     * some 300 when a rank has failed. Other ranks pass NULL for `all` and `came`. Calls come in
-     * the same order and with the same size on every rank. It returns, on all ranks, when every
-     * rank has come or after `timeout_s`: came[r] takes 1 for each rank that has come and 0 for
-     * others, whose bytes are undefined; it stays so when one comes later. FALSE, with the same
-     * error on all ranks, when rank 0 has not come; also for other absent ranks if it prefers to
-     * name them itself, and when it cannot go on.
+     * some 300 in open and when a rank has failed. Other ranks pass NULL for `all` and `came`.
+     * Calls come in the same order and with the same size on every rank. It returns, on all ranks,
+     * when every rank has come or after `timeout_s`: came[r] takes 1 for each rank that has come
+     * and 0 for others, whose bytes are undefined; it stays so when one comes later. FALSE, with
+     * the same error on all ranks, when rank 0 has not come; also for other absent ranks if it
+     * prefers to name them itself, and when it cannot go on.
      */
     gboolean (*gather)(gpointer user_data, gconstpointer mine, gsize bytes, gpointer all,
                        guint8 *came, double timeout_s, GError **error);
     /*
-     * `bytes` bytes of rank 0 replace those of all others; 20, 128 or some 1000. It follows a
+     * `bytes` bytes of rank 0 replace those of all others; 16, 128 or some 1000. It follows a
      * gather that rank 0 has come to, and returns when rank 0's bytes are there, also on a rank
      * that comes late; best without waiting for those that have not come. FALSE, also after
      * `timeout_s`, when it cannot go on.

@@ -181,7 +181,7 @@ static void run_well(RefitJob *job, guint n_ranks, guint port,
 /* 8 x 4 F32: rows over ranks 0 and 1, columns over two of ranks 4 to 7, twice; 2 and 3 are idle.
  * With `shared`, rows over ranks 0 to 3 of one node to rows over 2 to 5, so that two are on both
  * sides. */
-static RefitJob *new_job(gboolean shared, const char *strategy) {
+static RefitJob *new_job_on(const char *topology, gboolean shared, const char *strategy) {
     static const uint64_t shape[] = {ROWS, COLUMNS};
     const RefitAxisDesc two_rows = {.extent = 2, .kind = REFIT_AXIS_CHUNK, .dim = 0};
     const RefitAxisDesc four_rows = {.extent = 4, .kind = REFIT_AXIS_CHUNK, .dim = 0};
@@ -200,13 +200,16 @@ static RefitJob *new_job(gboolean shared, const char *strategy) {
     destination.n_axes = shared ? 1 : 2;
     destination.axes = shared ? &four_rows : columns;
     destination.first_rank = shared ? 2 : 4;
-    g_assert_cmpint(refit_job_set_topology(job, "node:2 gpu:4 nvlink:450GBps nic:50GBps"), ==,
-                    REFIT_OK);
+    g_assert_cmpint(refit_job_set_topology(job, topology), ==, REFIT_OK);
     g_assert_cmpint(refit_job_add_tensor(job, &tensor, NULL), ==, REFIT_OK);
     g_assert_cmpint(refit_job_place(job, 0, REFIT_SOURCE, &source), ==, REFIT_OK);
     g_assert_cmpint(refit_job_place(job, 0, REFIT_DESTINATION, &destination), ==, REFIT_OK);
     g_assert_cmpint(refit_job_plan(job, strategy), ==, REFIT_OK);
     return job;
+}
+
+static RefitJob *new_job(gboolean shared, const char *strategy) {
+    return new_job_on("node:2 gpu:4 nvlink:450GBps nic:50GBps", shared, strategy);
 }
 
 /* What element (row, column) holds after so many runs. */
@@ -477,6 +480,30 @@ static void test_no_executor(void) {
     refit_job_free(job);
 }
 
+static void note_nothing(RefitEndpoint *endpoint, guint rank) {
+    (void)rank;
+    g_assert_null(refit_endpoint_place_note(endpoint));
+}
+
+static void note_unknown(RefitEndpoint *endpoint, guint rank) {
+    const char *note = refit_endpoint_place_note(endpoint);
+
+    g_assert_true((note != NULL) == (rank == 0));
+    g_assert_true(note == NULL ||
+                  g_str_has_prefix(note, "NVLink domain 0 spans hosts node0 and node1; "));
+}
+
+/* Where the management library of the driver is not, nobody knows which hosts NVLink joins. */
+static void test_place_note(void) {
+    RefitJob *job = new_job(FALSE, NULL);
+
+    run_well(job, 8, 0, note_nothing);
+    refit_job_free(job);
+    job = new_job_on("node:2 gpu:4 domain:2 nvlink:450GBps nic:50GBps", FALSE, NULL);
+    run_well(job, 8, 0, note_unknown);
+    refit_job_free(job);
+}
+
 /* Eight GPUs of one host that are declared as two nodes, however ranks meet. */
 static void test_misplaced(void) {
     const guint ports[] = {0, free_port()};
@@ -533,6 +560,7 @@ int main(int argc, char **argv) {
     g_test_add_func("/api-run/a-rank-that-stays-away-is-named", test_absent);
     g_test_add_func("/api-run/a-rank-with-another-plan-is-named", test_other_plan);
     g_test_add_func("/api-run/a-rank-without-an-executor-is-named", test_no_executor);
+    g_test_add_func("/api-run/what-is-not-known-of-nvlink-is-noted", test_place_note);
     g_test_add_func("/api-run/ranks-that-are-not-where-they-are-declared-are-named",
                     test_misplaced);
     g_test_add_func("/api-run/an-abort-ends-the-run-on-all-ranks", test_abort);

@@ -136,6 +136,9 @@ static void test_small_messages(void) {
     g_assert_cmpuint(others.gathered[0], ==, 56);
     g_assert_cmpuint(others.spread[0], ==, 16);
     g_assert_cmpuint(others.told.failed, ==, 0);
+    /* What a function of a program must take, see RefitGatherFunc. */
+    g_assert_cmpuint(REFIT_GPU_HEAD_BYTES + sizeof(RefitGpuPlace), <=, 512);
+    g_assert_cmpuint(sizeof(RefitGpuRecord) - REFIT_GPU_HEAD_BYTES, <=, 512);
     /* Of all ranks, through rank 0. */
     g_assert_cmpuint((others.gathered[0] + others.spread[0]) * MANY, <=, 1000 * 1000);
 }

@@ -352,7 +352,8 @@ static void test_unknown_fabric(void) {
 static void test_names(void) {
     Scene *scene = scene_new(8, 4, 1);
     const guint ranks[] = {1, 4, 7};
-    g_autofree char *one_host = NULL, *named = NULL, *absent = NULL, *elsewhere = NULL;
+    g_autofree char *one_host = NULL, *named = NULL, *absent = NULL, *beyond = NULL,
+                    *elsewhere = NULL;
 
     for (guint r = 4; r < 8; r++)
         put_on(scene, r, "node0");
@@ -367,6 +368,13 @@ static void test_names(void) {
     refit_gpu_places_heard(&scene->self);
     absent = refit_gpu_name_ranks(&scene->self, ranks, 1);
     g_assert_cmpstr(absent, ==, "rank 1");
+    memset(scene->places[7].host_name, 'x', REFIT_GPU_HOST_NAME); /* what is sent may be anything */
+    memset(scene->places[7].gpu, 'x', REFIT_GPU_NAME);
+    refit_gpu_places_heard(&scene->self);
+    g_assert_cmpuint(strlen(scene->places[7].host_name), ==, REFIT_GPU_HOST_NAME - 1);
+    g_assert_cmpuint(strlen(scene->places[7].gpu), ==, REFIT_GPU_NAME - 1);
+    beyond = refit_gpu_name_ranks(&scene->self, (const guint[]){G_MAXUINT}, 1);
+    g_assert_cmpstr(beyond, ==, "rank 4294967295");
     scene->self.places = NULL; /* another rank than 0 */
     elsewhere = refit_gpu_name_ranks(&scene->self, &ranks[2], 1);
     g_assert_cmpstr(elsewhere, ==, "rank 7");

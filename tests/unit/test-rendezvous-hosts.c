@@ -169,7 +169,7 @@ static void when_rank_0_is_silent_another_tells(void) {
 
 static void collect_late(RefitRendezvous *rendezvous, guint rank, Job *job) {
     g_autoptr(GError) error = NULL;
-    guint8 mine = 0, all[4], came[4];
+    guint8 mine = 0, all[4] = {0}, came[4] = {0};
 
     if (rank == 0)
         g_usleep(500 * 1000);
