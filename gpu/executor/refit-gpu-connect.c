@@ -220,10 +220,12 @@ static gboolean get_free(guint64 *free_out, GError **error) {
     return TRUE;
 }
 
-/* Connections of the schedule before are there already. */
-static gboolean check_room(const RefitGpuRank *self, guint64 left, GError **error) {
+gboolean refit_gpu_connect_check(const RefitGpuRank *self, GError **error) {
     guint64 needed = refit_schedule_connection_bytes(self->work->program->schedule, self->rank);
+    guint64 left;
 
+    if (!get_free(&left, error))
+        return FALSE;
     if (needed <= self->connection_bytes || needed - self->connection_bytes <= left)
         return TRUE;
     g_set_error(error, REFIT_ERROR, REFIT_ERROR_BACKEND,
@@ -260,8 +262,8 @@ static gboolean allocate_greetings(RefitGpuRank *self, GError **error) {
 gboolean refit_gpu_connect(RefitGpuRank *self, GError **error) {
     guint64 before, after;
 
-    if (!allocate_greetings(self, error) || !get_free(&before, error) ||
-        !check_room(self, before, error) || !meet(self, error) || !get_free(&after, error))
+    if (!allocate_greetings(self, error) || !get_free(&before, error) || !meet(self, error) ||
+        !get_free(&after, error))
         return FALSE;
     self->connection_bytes =
         MAX(self->connection_bytes,

@@ -300,11 +300,12 @@ gboolean refit_gpu_comms_group(RefitGpuRank *self, const RefitGpuTurn *turn, GEr
 
 /* ---- refit-gpu-connect.c ---- */
 
-/*
- * Meets the peers of the prepared schedule, a few bytes each, on communicators that are there, so
- * that NCCL makes its connections now; REFIT_ERROR_BACKEND naming bytes when the device has no
- * room for them. A call of all ranks.
- */
+/* Whether the device has room for connections that the prepared schedule wants, and no schedule
+ * before it did. REFIT_ERROR_BACKEND naming bytes. */
+gboolean refit_gpu_connect_check(const RefitGpuRank *self, GError **error)
+    G_GNUC_WARN_UNUSED_RESULT;
+/* Meets the peers of the prepared schedule, a few bytes each, on communicators that are there, so
+ * that NCCL makes its connections now. A call of all ranks. */
 gboolean refit_gpu_connect(RefitGpuRank *self, GError **error) G_GNUC_WARN_UNUSED_RESULT;
 /* Whom a rank that waits in it may wait for: those from which it receives, else to which it sends.
  */

@@ -303,7 +303,7 @@ static gboolean make_ready(RefitGpuRank *self, const RefitExecutorWork *what, GE
     if (!check_program(self, what, error))
         return FALSE;
     self->work = refit_gpu_work_new(self, what, error);
-    if (self->work == NULL)
+    if (self->work == NULL || !refit_gpu_connect_check(self, error))
         return FALSE;
     for (guint t = 0; t < self->work->n_turns; t++)
         if (self->work->turns[t].writes)

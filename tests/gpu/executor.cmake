@@ -41,6 +41,7 @@ function(refit_add_executor_test name)
 endfunction()
 
 refit_add_executor_test(test-executor)
+refit_add_executor_test(test-executor-connect)
 refit_add_executor_test(test-executor-events)
 refit_add_executor_test(test-executor-faults)
 refit_add_executor_test(test-executor-mutants)
