@@ -29,6 +29,7 @@ struct _RefitEndpoint {
     const RefitGpu *gpu;
     RefitGpuRank *self; /* NULL: opening failed */
     gboolean prepared, started;
+    gboolean followed; /* since the run before: a stream, or none on purpose */
 };
 
 /* ---- how ranks meet ---- */
@@ -387,12 +388,29 @@ RefitStatus refit_endpoint_prepare(RefitEndpoint *endpoint) {
     return endpoint->prepared ? REFIT_OK : refit_api_fail(&endpoint->message, error);
 }
 
+RefitStatus refit_endpoint_follow(RefitEndpoint *endpoint, void *stream) {
+    GError *error = NULL;
+
+    if (check_ready(endpoint, "a run is in progress", !endpoint->started) != REFIT_OK)
+        return REFIT_STATUS_INVALID;
+    if (stream != NULL && !endpoint->gpu->follow(endpoint->self, stream, &error))
+        return refit_api_fail(&endpoint->message, error);
+    endpoint->followed = TRUE;
+    return REFIT_OK;
+}
+
 RefitStatus refit_endpoint_start(RefitEndpoint *endpoint, void *stream) {
     GError *error = NULL;
 
     if (check_ready(endpoint, "prepare it, and wait for the run before, first",
-                    endpoint->prepared && !endpoint->started) != REFIT_OK)
+                    endpoint->prepared && !endpoint->started) != REFIT_OK ||
+        check_ready(endpoint,
+                    "state the stream of the engine that uses the destination parameters, or "
+                    "streams by refit_endpoint_follow()",
+                    stream != NULL || endpoint->followed ||
+                        endpoint->part->views[REFIT_SIDE_DESTINATION] == NULL) != REFIT_OK)
         return REFIT_STATUS_INVALID;
+    endpoint->followed = FALSE;
     endpoint->started = endpoint->gpu->start(endpoint->self, stream, &error);
     return endpoint->started ? REFIT_OK : refit_api_fail(&endpoint->message, error);
 }

@@ -226,8 +226,7 @@ REFIT_API RefitStatus refit_job_rank_facts(RefitJob *job, uint32_t rank, RefitRa
 
 /*
  * Loads the executor that endpoints will use, `executor` as in RefitEndpointConfig, and asks it
- * whether there is a driver and a GPU; *n_devices_out (may be NULL) takes how many GPUs. Call it
- * before the program starts threads, as NCCL may need a variable set in the environment. Endpoints
+ * whether there is a driver and a GPU; *n_devices_out (may be NULL) takes how many GPUs. Endpoints
  * do it themselves otherwise.
  */
 REFIT_API RefitStatus refit_job_probe(RefitJob *job, const char *executor, uint32_t *n_devices_out);
@@ -308,7 +307,8 @@ REFIT_API RefitStatus refit_endpoint_parameter(RefitEndpoint *endpoint, RefitEnd
 REFIT_API RefitStatus refit_endpoint_bind(RefitEndpoint *endpoint, RefitEnd side, uint32_t index,
                                           void *address);
 
-/* Collective. All buffers with at least one byte must be bound. Allocates staging memory. */
+/* Collective. All buffers with at least one byte must be bound. Allocates staging memory, makes
+ * NCCL's communicators and connects them: runs allocate nothing. */
 REFIT_API RefitStatus refit_endpoint_prepare(RefitEndpoint *endpoint);
 
 typedef struct {
@@ -325,9 +325,16 @@ typedef struct {
     { sizeof(RefitMetrics), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /*
- * Collective. Submits a run behind what `stream` (a cudaStream_t; NULL: none) holds by now. Sources
- * must not change, and destinations not be used, until wait() returns. A start that succeeded is
- * followed by a wait.
+ * The next run begins after what this cudaStream_t holds by now, too. For engines with several
+ * streams that write the sources or read the destinations: one call for each. NULL: there are none,
+ * the device does nothing with these parameters.
+ */
+REFIT_API RefitStatus refit_endpoint_follow(RefitEndpoint *endpoint, void *stream);
+/*
+ * Collective. Submits a run behind what `stream` (a cudaStream_t) holds by now. Sources must not
+ * change, and destinations not be used, until wait() returns. A start that succeeded is followed by
+ * a wait. `stream` may be NULL where follow() has been called since the run before; else a rank
+ * with destination parameters is refused, because its run would write while an engine reads.
  */
 REFIT_API RefitStatus refit_endpoint_start(RefitEndpoint *endpoint, void *stream);
 /*
@@ -348,7 +355,11 @@ typedef enum {
     REFIT_VERSION_NEW = 2   /* the version of the last run, whole on all ranks */
 } RefitVersionState;
 
-/* From any thread. */
+/*
+ * From any thread. For the host, and no fence on the device: what an engine submitted while it read
+ * REFIT_VERSION_OLD here may run when the next run writes, unless that run begins after it; see
+ * start and follow.
+ */
 REFIT_API RefitVersionState refit_endpoint_serves(const RefitEndpoint *endpoint);
 REFIT_API uint64_t refit_endpoint_version(const RefitEndpoint *endpoint);
 

@@ -171,6 +171,8 @@ static void *run_rank(void *data) {
             each(shard, &info, rank->rank * info.shape[0], 0, run, 1);
             ENDPOINT(refit_endpoint_upload(endpoint, address, shard, info.bytes));
         }
+        /* No engine uses this memory; one that does states its streams. */
+        ENDPOINT(refit_endpoint_follow(endpoint, NULL));
         ENDPOINT(refit_endpoint_run(endpoint, NULL, &metrics)); /* NULL: or a cudaStream_t */
         if (side == REFIT_DESTINATION) {
             ENDPOINT(refit_endpoint_download(endpoint, shard, address, info.bytes));

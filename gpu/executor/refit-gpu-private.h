@@ -176,6 +176,7 @@ struct _RefitGpuRank {
     ncclComm_t comms[REFIT_N_LINKS][REFIT_SCHEDULE_COMMS];
     guint n_comms[REFIT_N_LINKS];
     guint ctas[REFIT_N_LINKS], per_peer[REFIT_N_LINKS]; /* of these; see refit-schedule-comms.h */
+    GArray *followed;      /* cudaEvent_t: the next run begins after them */
     ncclComm_t *splitting; /* of these, the one that NCCL may set at any time; NULL: none */
     gint aborted;          /* atomic */
     gboolean broken;       /* communicators are gone */
@@ -371,9 +372,12 @@ gboolean refit_gpu_turn_read(const RefitGpuRank *self, RefitGpuTurn *turn, GErro
 
 /* ---- refit-gpu-run.c ---- */
 
+gboolean refit_gpu_follow(RefitGpuRank *self, void *stream, GError **error);
 gboolean refit_gpu_start(RefitGpuRank *self, void *stream, GError **error);
 gboolean refit_gpu_wait(RefitGpuRank *self, RefitEventFunc func, gpointer user_data,
                         RefitGpuResult *result_out, GError **error);
+
+void refit_gpu_forget_followed(RefitGpuRank *self);
 
 /* ---- refit-gpu-result.c ---- */
 

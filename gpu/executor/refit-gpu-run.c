@@ -19,6 +19,9 @@
 
 #include <string.h>
 
+#define BLOCKS 64
+#define BLOCKS_ON_NETWORK 16 /* enough for the 50 GB/s of a NIC, many times over */
+
 /* ---- submission ---- */
 
 static gboolean record(cudaEvent_t event, cudaStream_t stream, GError **error) {
@@ -54,23 +57,29 @@ static gboolean follow(cudaStream_t stream, cudaStream_t before, cudaEvent_t eve
     return stream == before || (record(event, before, error) && wait_for(stream, event, error));
 }
 
-static gboolean launch(RefitGpuRank *self, const RefitGpuLaunch *what, gboolean packs,
-                       cudaStream_t stream, GError **error) {
+static guint blocks_for(const RefitGpuRank *self, const RefitGpuTurn *turn) {
+    if (self->kernel_blocks > 0)
+        return self->kernel_blocks;
+    return self->work->program->steps[turn->step].link == REFIT_LINK_NETWORK ? BLOCKS_ON_NETWORK
+                                                                             : BLOCKS;
+}
+
+static gboolean launch(RefitGpuRank *self, const RefitGpuTurn *turn, const RefitGpuLaunch *what,
+                       gboolean packs, cudaStream_t stream, GError **error) {
     const RefitGpuWork *work = self->work;
     void *packed = (void *)(guintptr)work->staging;
+    guint blocks = blocks_for(self, turn);
 
     self->result.n_launches += what->packed.n_tiles > 0 ? 1 : 0;
     self->result.n_launches += what->other.n_tiles > 0 ? 1 : 0;
-    if (packs && !REFIT_GPU_CUDA(refit_pack_launch(work->table, &what->packed, packed,
-                                                   self->kernel_blocks, stream),
-                                 error))
+    if (packs && !REFIT_GPU_CUDA(
+                     refit_pack_launch(work->table, &what->packed, packed, blocks, stream), error))
         return FALSE;
-    if (!packs && !REFIT_GPU_CUDA(refit_unpack_launch(work->table, &what->packed, packed,
-                                                      self->kernel_blocks, stream),
-                                  error))
+    if (!packs &&
+        !REFIT_GPU_CUDA(refit_unpack_launch(work->table, &what->packed, packed, blocks, stream),
+                        error))
         return FALSE;
-    return REFIT_GPU_CUDA(refit_copy_launch(work->table, &what->other, self->kernel_blocks, stream),
-                          error);
+    return REFIT_GPU_CUDA(refit_copy_launch(work->table, &what->other, blocks, stream), error);
 }
 
 static gboolean pack(RefitGpuRank *self, const RefitGpuTurn *turn, GError **error) {
@@ -80,7 +89,7 @@ static gboolean pack(RefitGpuRank *self, const RefitGpuTurn *turn, GError **erro
         return TRUE;
     return wait_for_turns(self->work, turn, flow->pack, error) &&
            note(self, turn, REFIT_GPU_PACK_BEGIN, flow->pack, error) &&
-           launch(self, &turn->before, TRUE, flow->pack, error) &&
+           launch(self, turn, &turn->before, TRUE, flow->pack, error) &&
            note(self, turn, REFIT_GPU_PACK_END, flow->pack, error) &&
            follow(flow->move, flow->pack, flow->packed, error);
 }
@@ -116,7 +125,8 @@ static gboolean unpack(RefitGpuRank *self, const RefitGpuTurn *turn, GError **er
 
     return follow(flow->unpack, flow->move, flow->moved, error) &&
            note(self, turn, REFIT_GPU_UNPACK_BEGIN, flow->unpack, error) &&
-           (turn->after.bytes == 0 || launch(self, &turn->after, FALSE, flow->unpack, error)) &&
+           (turn->after.bytes == 0 ||
+            launch(self, turn, &turn->after, FALSE, flow->unpack, error)) &&
            note(self, turn, REFIT_GPU_DONE, flow->unpack, error);
 }
 
@@ -182,11 +192,37 @@ static gboolean issue(RefitGpuRank *self, GError **error) {
     return TRUE;
 }
 
+/* ---- what a run follows ---- */
+
+void refit_gpu_forget_followed(RefitGpuRank *self) {
+    for (guint i = 0; i < self->followed->len; i++)
+        cudaEventDestroy(g_array_index(self->followed, cudaEvent_t, i));
+    g_array_set_size(self->followed, 0);
+}
+
+gboolean refit_gpu_follow(RefitGpuRank *self, void *stream, GError **error) {
+    cudaEvent_t event = NULL;
+
+    if (!refit_gpu_enter(self, error) ||
+        !REFIT_GPU_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), error))
+        return FALSE;
+    g_array_append_val(self->followed, event);
+    return record(event, stream, error);
+}
+
+static gboolean wait_for_followed(RefitGpuRank *self, cudaStream_t stream, GError **error) {
+    for (guint i = 0; i < self->followed->len; i++)
+        if (!wait_for(stream, g_array_index(self->followed, cudaEvent_t, i), error))
+            return FALSE;
+    refit_gpu_forget_followed(self); /* streams keep what they wait for */
+    return TRUE;
+}
+
 /* All streams begin after the origin, which is after what the caller's stream holds. */
 static gboolean begin_streams(RefitGpuRank *self, cudaStream_t stream, GError **error) {
     const RefitGpuWork *work = self->work;
 
-    if (!record(work->origin, stream, error))
+    if (!wait_for_followed(self, stream, error) || !record(work->origin, stream, error))
         return FALSE;
     for (guint f = 0; f < work->n_flows; f++) {
         const RefitGpuFlow *flow = &work->flows[f];

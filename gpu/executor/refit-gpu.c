@@ -11,7 +11,6 @@
 #include <limits.h>
 #include <string.h>
 
-#define DEFAULT_BLOCKS 64
 #define EVENT_RESOLUTION_S 0.5e-6 /* of cudaEventElapsedTime() */
 
 gboolean refit_gpu_cuda(cudaError_t result, const char *call, GError **error) {
@@ -220,10 +219,12 @@ static void close_rank(gpointer rank) {
         self->work->greetings = 0;
     }
     refit_gpu_work_free(self->work);
+    refit_gpu_forget_followed(self);
     refit_version_free(self->version);
     g_mutex_clear(&self->lock);
     g_free(self->domains);
     g_free(self->domain_ranks);
+    g_array_unref(self->followed);
     g_free(self->nodes);
     g_free(self->places);
     g_free(self->place_note);
@@ -251,7 +252,8 @@ static gpointer open_rank(const RefitExecutorConfig *executor, GError **error) {
     self->peers = config->peers;
     self->timeout_s = config->timeout_s;
     self->untimed = config->untimed;
-    self->kernel_blocks = config->kernel_blocks > 0 ? config->kernel_blocks : DEFAULT_BLOCKS;
+    self->kernel_blocks = config->kernel_blocks;
+    self->followed = g_array_new(FALSE, FALSE, sizeof(cudaEvent_t));
     g_mutex_init(&self->lock);
     number_in_domains(self);
     if (join(self, config->gpu, error))
@@ -470,6 +472,7 @@ const RefitGpu refit_gpu = {
     .abi = REFIT_GPU_ABI,
     .n_devices = n_devices,
     .place_note = place_note,
+    .follow = refit_gpu_follow,
     .start = refit_gpu_start,
     .wait = refit_gpu_wait,
     .abort = abort_run,

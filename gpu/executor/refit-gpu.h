@@ -12,17 +12,17 @@
  *   open()      on every rank        whether ranks are where they are declared to be; the
  *                                    communicator of all ranks
  *   prepare()   on every rank        staging memory, descriptors; plans are compared; communicators
- *                                    for the plan's streams
+ *                                    for the plan's streams, connected to the plan's peers
  *   run()       on every rank        as often as wanted; or start() and wait()
  *   close()
  *
  * All ranks call open, prepare, start and wait in the same order, also those without a part in a
  * plan. What they must agree on goes through the caller's RefitGpuPeers to rank 0, which judges it
- * and tells all the verdict: open agrees twice, prepare twice when the plan has more streams than
- * those before it, and the others once, also on a rank that has failed by then, so that all ranks
- * return the same. To agree is to gather once and to broadcast once, some 50 bytes from and some 20
- * to each rank; when a rank has failed or is absent, once more each, to hear why and to say so.
- * (start, when it fails after it has agreed, agrees in the place of wait.)
+ * and tells all the verdict: open and prepare agree twice, and the others once, also on a rank that
+ * has failed by then, so that all ranks return the same. To agree is to gather once and to
+ * broadcast once, some 50 bytes from and some 20 to each rank; when a rank has failed or is absent,
+ * once more each, to hear why and to say so. (start, when it fails after it has agreed, agrees in
+ * the place of wait.)
  *
  * Place. All ranks declare the same nodes and NVLink domains, and open compares these with what it
  * finds: each rank has a GPU of its own; ranks of one node are on one host, and those of different
@@ -94,8 +94,10 @@ struct _RefitGpuConfig {
     RefitGpuPeers peers;
     double
         timeout_s; /* of each open, prepare and run; then a quarter more, or 1 s, to agree on it */
-    gboolean untimed;    /* no times and no events: a run then takes fewer CUDA events */
-    guint kernel_blocks; /* limit of a pack, unpack or copy kernel's grid; 0: 64 */
+    gboolean untimed; /* no times and no events: a run then takes fewer CUDA events */
+    /* Limit of a pack, unpack or copy kernel's grid; 0: 16 beside messages over the network, whose
+     * kernels need whole multiprocessors and whose bytes come no faster, else 64. */
+    guint kernel_blocks;
 };
 
 /*
@@ -125,13 +127,14 @@ typedef struct {
     /*
      * What every executor has; `self` is a RefitGpuRank.
      *
-     *   probe     is there a driver, recent enough, and a GPU? Also sets
-     * NCCL_LAUNCH_ORDER_IMPLICIT=1 in the environment unless it is set, which two communicators on
-     * one device need open      copies the configuration. NULL, on all ranks that come, when a rank
-     * does not come or has failed prepare   the program is of this rank, its schedule that of all
-     * ranks. Replaces what was prepared before; the version starts anew run       start(), then
-     * wait(); each event of this rank that refit-executor.h names. What an exchange moves in a turn
-     * begins and ends with the turn's group
+     *   probe     is there a driver, recent enough, and a GPU? Changes nothing
+     *   open      copies the configuration. NULL, on all ranks that come, when a rank does not come
+     *             or has failed
+     *   prepare   the program is of this rank, its schedule that of all ranks. Replaces what was
+     *             prepared before; the version starts anew. Connects to all peers; fails on all
+     *             ranks where a device has no room for that
+     *   run       start(), then wait(); each event of this rank that refit-executor.h names. What
+     *             an exchange moves in a turn begins and ends with the turn's group
      */
     RefitExecutor executor;
     guint abi; /* REFIT_GPU_ABI */
@@ -146,6 +149,11 @@ typedef struct {
      * Must be followed by wait(), unless it failed.
      */
     gboolean (*start)(RefitGpuRank *self, void *stream, GError **error);
+    /*
+     * The next run begins after what this cudaStream_t holds by now, too; as often as an engine has
+     * streams that read or write what the run does.
+     */
+    gboolean (*follow)(RefitGpuRank *self, void *stream, GError **error);
     /* Until the run has ended on all ranks. `func` and `result_out` may be NULL. */
     gboolean (*wait)(RefitGpuRank *self, RefitEventFunc func, gpointer user_data,
                      RefitGpuResult *result_out, GError **error);
@@ -156,6 +164,10 @@ typedef struct {
      * From any thread. The version that this rank serves: `none` from the submission of the first
      * write to its parameters until all ranks agreed that all of theirs are done, whence it is the
      * new one (old, to the run after). A rank without destination parameters always serves.
+     *
+     * It tells the host what to do next, and is no fence on the device: work that an engine has
+     * submitted to a stream of its own may still run when a run writes, whatever it read here
+     * before, unless the run begins after it: start() behind that stream, or follow() it.
      */
     RefitServes (*serves)(RefitGpuRank *self);
     guint64 (*version)(RefitGpuRank *self); /* runs that brought a version on all ranks */

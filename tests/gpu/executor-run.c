@@ -49,7 +49,7 @@ typedef struct {
     RefitGpuRank *gpu;
     guint64 *source, *destination; /* device addresses */
     GArray *events;                /* RefitEvent, of the last run */
-    cudaStream_t stream;
+    cudaStream_t stream, followed;
     char **after;          /* destination parameters as the caller's stream saw them */
     guint n_versions;      /* brought so far */
     _Atomic int may_abort; /* its thread may */
@@ -150,8 +150,8 @@ static gboolean wait_for_end(Member *self, GError **error) {
     return well;
 }
 
-/* Source parameters come by the caller's stream just before the run, and the destination's are read
- * on it just after. */
+/* Source parameters come by the caller's stream and by another just before the run, which follows
+ * both, and the destination's are read on the first just after. */
 static gboolean run_on_stream(Member *self, GError **error) {
     const RefitRankViews *from = self->set->source[self->rank];
     const RefitRankViews *to = self->set->destination[self->rank];
@@ -162,10 +162,14 @@ static gboolean run_on_stream(Member *self, GError **error) {
         g_ptr_array_add(filled, bytes);
         if (from->parameters[p].bytes > 0)
             CUDA(cudaMemcpyAsync((void *)self->source[p], bytes, from->parameters[p].bytes,
-                                 cudaMemcpyHostToDevice, self->stream));
+                                 cudaMemcpyHostToDevice,
+                                 p % 2 == 0 ? self->stream : self->followed));
     }
+    if (!refit_gpu.follow(self->gpu, self->followed, error))
+        return FALSE;
     if (!refit_gpu.start(self->gpu, self->stream, error)) {
         CUDA(cudaStreamSynchronize(self->stream)); /* it goes on without the run */
+        CUDA(cudaStreamSynchronize(self->followed));
         return FALSE;
     }
     self->after = g_new0(char *, (to != NULL ? to->n_parameters : 0) + 1);
@@ -177,6 +181,7 @@ static gboolean run_on_stream(Member *self, GError **error) {
     }
     gboolean well = wait_for_end(self, error);
     CUDA(cudaStreamSynchronize(self->stream));
+    CUDA(cudaStreamSynchronize(self->followed));
     return well;
 }
 
@@ -466,8 +471,10 @@ static void *member_main(void *argument) {
     const RefitExecutorConfig executor = {.topology = topology, .rank = &config};
     self->gpu = refit_gpu.executor.open(&executor, &error);
     self->events = g_array_new(FALSE, FALSE, sizeof(RefitEvent));
-    if (self->gpu != NULL && self->run->own_stream)
+    if (self->gpu != NULL && self->run->own_stream) {
         self->stream = stream_new();
+        self->followed = stream_new();
+    }
     if (self->gpu != NULL)
         well = use(self, &error);
     if (leaves(self) && self->run->leaves != EXECUTOR_CLOSES_IN_A_RUN)
@@ -488,6 +495,8 @@ static void *member_main(void *argument) {
     g_array_unref(self->events);
     if (self->stream != NULL)
         CUDA(cudaStreamDestroy(self->stream));
+    if (self->followed != NULL)
+        CUDA(cudaStreamDestroy(self->followed));
     refit_gpu.executor.close(self->gpu);
     CHECK(ncclGroupEnd() == ncclInvalidUsage); /* this thread is in no group */
     if (!leaves(self))

@@ -286,6 +286,7 @@ static void move_weights(RefitEndpoint *endpoint, guint rank) {
             WELL(refit_endpoint_upload(endpoint, source, values, infos[0].bytes));
         }
         g_assert_cmpuint(refit_endpoint_version(endpoint), ==, run - 1);
+        WELL(refit_endpoint_follow(endpoint, NULL));
         WELL(refit_endpoint_start(endpoint, NULL));
         g_assert_cmpint(refit_endpoint_start(endpoint, NULL), ==, REFIT_STATUS_INVALID);
         g_assert_cmpint(refit_endpoint_prepare(endpoint), ==, REFIT_STATUS_INVALID);
@@ -351,6 +352,7 @@ static void move_parameters(RefitEndpoint *endpoint, guint rank) {
             WELL(refit_endpoint_bind(endpoint, (RefitEnd)side, i, address));
         }
     WELL(refit_endpoint_prepare(endpoint));
+    WELL(refit_endpoint_follow(endpoint, NULL));
     WELL(refit_endpoint_run(endpoint, NULL, &metrics));
     check_metrics(&metrics, &facts);
     for (guint i = 0; i < addresses->len; i++)
@@ -392,7 +394,13 @@ static void use_out_of_order(RefitEndpoint *endpoint, guint rank) {
     source = bind_side(endpoint, REFIT_SOURCE, &info);
     destination = bind_side(endpoint, REFIT_DESTINATION, &info);
     WELL(refit_endpoint_prepare(endpoint));
+    if (destination != NULL) {
+        g_assert_cmpint(refit_endpoint_start(endpoint, NULL), ==, REFIT_STATUS_INVALID);
+        g_assert_nonnull(strstr(refit_endpoint_message(endpoint), "state the stream"));
+    }
+    WELL(refit_endpoint_follow(endpoint, NULL));
     WELL(refit_endpoint_start(endpoint, NULL));
+    g_assert_cmpint(refit_endpoint_follow(endpoint, NULL), ==, REFIT_STATUS_INVALID);
     metrics.size = 8; /* refused before anything is waited for */
     g_assert_cmpint(refit_endpoint_wait(endpoint, &metrics), ==, REFIT_STATUS_INVALID);
     WELL(refit_endpoint_wait(endpoint, NULL));
@@ -417,9 +425,13 @@ static void stay_away(RefitEndpoint *endpoint, guint rank) {
     void *destination = bind_side(endpoint, REFIT_DESTINATION, &info);
 
     WELL(refit_endpoint_prepare(endpoint));
+    WELL(refit_endpoint_follow(endpoint, NULL));
     WELL(refit_endpoint_run(endpoint, NULL, NULL));
     if (rank != 5) {
-        g_assert_cmpint(refit_endpoint_run(endpoint, NULL, NULL), ==, REFIT_STATUS_BACKEND);
+        {
+            WELL(refit_endpoint_follow(endpoint, NULL));
+            g_assert_cmpint(refit_endpoint_run(endpoint, NULL, NULL), ==, REFIT_STATUS_BACKEND);
+        }
         g_assert_nonnull(strstr(refit_endpoint_message(endpoint), "rank 5"));
         g_assert_cmpuint(refit_endpoint_version(endpoint), ==, 1);
     }
@@ -534,6 +546,7 @@ static void abort_run(RefitEndpoint *endpoint, guint rank) {
     WELL(refit_endpoint_prepare(endpoint));
     if (rank == 4)
         refit_endpoint_abort(endpoint);
+    WELL(refit_endpoint_follow(endpoint, NULL));
     status = refit_endpoint_run(endpoint, NULL, NULL);
     g_assert_cmpint(status, ==, REFIT_STATUS_BACKEND);
     g_assert_nonnull(strstr(refit_endpoint_message(endpoint), "abort"));
