@@ -71,9 +71,13 @@ guint64 refit_interval_list_common(const RefitIntervalList *a, const RefitInterv
  */
 RefitIntervalList *refit_interval_list_slice(const RefitIntervalList *list, guint64 from,
                                              guint64 to);
-/* Part `index` of `count` near-equal slices: sizes differ by at most one, larger first. */
+/*
+ * Part `index` of `count` near-equal slices: sizes differ by at most one, larger first. Where the
+ * list has at least `count` times `grain` indices, they begin at multiples of `grain` of them, and
+ * sizes differ by at most one grain and what the last one is short of.
+ */
 RefitIntervalList *refit_interval_list_part(const RefitIntervalList *list, guint count,
-                                            guint index);
+                                            guint64 grain, guint index);
 /*
  * Walks maximal runs of neighbouring indices, whatever their local places: starts with *position 0,
  * gives one run [lo, hi) a call and FALSE at the end.
@@ -113,9 +117,10 @@ gboolean refit_region_contains(const RefitRegion *outer, const RefitRegion *inne
  * Stripe `index` of `count` near-equal stripes (sizes differ by at most one index of the cut dim).
  * The cut dim is the first whose extent is >= count, else the one with the largest extent; stripes
  * beyond its extent are empty. All stripes together are the region, disjointly. A 0-d region cannot
- * be cut: stripe 0 is the region and the others are empty 1-d regions.
+ * be cut: stripe 0 is the region and the others are empty 1-d regions. Where the innermost dim is
+ * cut, it is in multiples of `grain` indices if there are enough; 1: anywhere.
  */
-RefitRegion refit_region_stripe(const RefitRegion *region, guint count, guint index);
+RefitRegion refit_region_stripe(const RefitRegion *region, guint count, guint64 grain, guint index);
 /* Contiguous runs when its elements are visited in row-major order of a dense tensor of `shape`. */
 guint64 refit_region_runs(const RefitRegion *region, const guint64 *shape);
 /*

@@ -321,13 +321,17 @@ RefitIntervalList *refit_interval_list_slice(const RefitIntervalList *list, guin
 }
 
 RefitIntervalList *refit_interval_list_part(const RefitIntervalList *list, guint count,
-                                            guint index) {
-    guint64 each, larger, from, length;
+                                            guint64 grain, guint index) {
+    guint64 units, each, larger, from, length;
 
-    g_assert(count > 0 && index < count);
-    each = list->extent / count;
-    larger = list->extent % count;
+    g_assert(count > 0 && grain > 0 && index < count);
+    if (list->extent / count < grain)
+        grain = 1;
+    units = list->extent / grain + (list->extent % grain > 0 ? 1 : 0); /* the last one is short */
+    each = units / count;
+    larger = units % count;
     from = index * each + MIN(index, larger);
     length = each + (index < larger ? 1 : 0);
-    return refit_interval_list_slice(list, from, from + length);
+    return refit_interval_list_slice(list, MIN(from * grain, list->extent),
+                                     MIN((from + length) * grain, list->extent));
 }

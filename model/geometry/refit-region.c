@@ -136,7 +136,8 @@ static guint stripe_dim(const RefitRegion *region, guint count) {
     return longest;
 }
 
-RefitRegion refit_region_stripe(const RefitRegion *region, guint count, guint index) {
+RefitRegion refit_region_stripe(const RefitRegion *region, guint count, guint64 grain,
+                                guint index) {
     RefitRegion stripe;
     guint cut;
 
@@ -151,7 +152,8 @@ RefitRegion refit_region_stripe(const RefitRegion *region, guint count, guint in
     stripe = *region;
     for (guint d = 0; d < region->n_dims; d++) {
         if (d == cut)
-            stripe.dims[d] = refit_interval_list_part(region->dims[d], count, index);
+            stripe.dims[d] = refit_interval_list_part(region->dims[d], count,
+                                                      d + 1 == region->n_dims ? grain : 1, index);
         else
             refit_interval_list_ref(stripe.dims[d]);
     }

@@ -101,6 +101,16 @@ GArray *refit_ranks_of_both_sides(const RefitProblem *problem) {
     return all;
 }
 
+/* ---- cuts ---- */
+
+#define ACCESS_BITS 128
+
+guint64 refit_strategy_grain(const RefitClass *klass) {
+    guint bits = refit_dtype_bits(klass->dtype);
+
+    return ACCESS_BITS % bits == 0 ? ACCESS_BITS / bits : 1;
+}
+
 /* ---- chains ---- */
 
 /* A turn over the network and one over NVLink, each with a message in and one out: two groups and

@@ -355,7 +355,8 @@ static void add_section(Gather *self, guint class_index, const RefitRegion *sect
     for (guint i = 0; i < cells->n_cells; i++)
         gather_cell(self, class_index, section, &cells->cells[i], state, root_deps);
     for (guint i = 0; i < n_parts; i++) {
-        g_auto(RefitRegion) part = refit_region_stripe(section, n_parts, i);
+        g_auto(RefitRegion) part =
+            refit_region_stripe(section, n_parts, refit_strategy_grain(klass), i);
 
         if (!refit_region_is_empty(&part) || n_parts == 1)
             refit_broadcast_add(&broadcast, class_index, &part,

@@ -101,6 +101,13 @@ void refit_travel_pass(guint level, guint from, guint to, gpointer data);
 void refit_ring_order(const RefitTopology *topology, const guint *ranks, guint n_ranks,
                       guint channel, guint *order_out);
 
+/*
+ * Indices of the innermost dim that make 16 bytes, or 1 where none do: cuts at multiples of it keep
+ * the rest of a row as aligned as its beginning, and NCCL and the pack kernels move what both sides
+ * have aligned to 16 bytes in such accesses, all else in smaller ones.
+ */
+guint64 refit_strategy_grain(const RefitClass *klass);
+
 typedef struct {
     RefitPlanBuilder *builder;
     const RefitTopology *topology;

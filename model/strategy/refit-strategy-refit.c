@@ -115,7 +115,8 @@ static guint count_stripes(const RefitClass *klass, const RefitCell *cell, guint
         gboolean cuts_byte = FALSE;
 
         for (guint i = 0; i < n && !cuts_byte; i++) {
-            g_auto(RefitRegion) part = refit_region_stripe(&cell->region, n, i);
+            g_auto(RefitRegion) part =
+                refit_region_stripe(&cell->region, n, refit_strategy_grain(klass), i);
             cuts_byte = refit_class_cuts_byte(klass, &part);
         }
         if (!cuts_byte)
@@ -180,8 +181,12 @@ static void cut_for_relay(const RefitPlanner *self, const RefitClass *klass, Ref
     guint64 slice = 0;
 
     if (n_domains > 1 && share > 0 && cut->extent > 0) {
+        guint64 grain = cut->dim + 1 == cut->stripe.n_dims ? refit_strategy_grain(klass) : 1;
+
         slice = MIN((guint64)(share * (double)cut->extent / (n_domains - 1)) + 1,
                     cut->extent / n_domains);
+        if (cut->extent % grain == 0 && slice >= grain) /* or borders are nowhere aligned */
+            slice = MIN(slice + grain / 2, cut->extent / n_domains) / grain * grain;
         if (cut->whole.bytes / cut->extent * slice < self->stripe_bytes)
             slice = 0;
     }
@@ -213,7 +218,8 @@ static RefitCut *cut_cell(RefitPlanner *self, const RefitClass *klass, const Ref
     for (guint i = 0; i < n; i++) {
         RefitCut *cut = &g_array_index(self->cuts, RefitCut, i);
 
-        *cut = (RefitCut){.stripe = refit_region_stripe(&cell->region, n, i)};
+        *cut = (RefitCut){
+            .stripe = refit_region_stripe(&cell->region, n, refit_strategy_grain(klass), i)};
         if (refit_region_is_empty(&cut->stripe))
             continue;
         cut->whole =

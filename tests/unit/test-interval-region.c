@@ -278,7 +278,7 @@ static void test_every_part(void) {
             guint64 last = G_MAXUINT64;
 
             for (guint i = 0; i < count; i++) {
-                g_autoptr(RefitIntervalList) part = refit_interval_list_part(list, count, i);
+                g_autoptr(RefitIntervalList) part = refit_interval_list_part(list, count, 1, i);
 
                 g_assert_cmpuint(seen & mask_of_list(part), ==, 0);
                 seen |= mask_of_list(part);
@@ -290,6 +290,31 @@ static void test_every_part(void) {
             g_assert_cmpuint(seen, ==, mask);
         }
     }
+}
+
+/* 40 indices with a hole: parts begin at multiples of 8 as long as there are five of these. */
+static void test_coarse_parts(void) {
+    static const guint64 borders[][10] = {{0, 40},
+                                          {0, 24, 40},
+                                          {0, 16, 32, 40},
+                                          {0, 16, 24, 32, 40},
+                                          {0, 8, 16, 24, 32, 40},
+                                          {0, 7, 14, 21, 28, 34, 40}};
+    const RefitInterval items[] = {{0, 11, 0}, {20, 49, 11}};
+    g_autoptr(RefitIntervalList) list = list_of(items, 2);
+
+    for (guint count = 1; count <= G_N_ELEMENTS(borders); count++)
+        for (guint i = 0; i < count; i++) {
+            g_autoptr(RefitIntervalList) part = refit_interval_list_part(list, count, 8, i);
+            g_autoptr(RefitIntervalList) expected =
+                refit_interval_list_slice(list, borders[count - 1][i], borders[count - 1][i + 1]);
+
+            g_assert_true(refit_interval_list_equal(part, expected));
+        }
+    /* The last part is what is left: 29 are 8, 8, 8 and 5. */
+    g_autoptr(RefitIntervalList) short_list = refit_interval_list_slice(list, 11, 40);
+    g_autoptr(RefitIntervalList) last = refit_interval_list_part(short_list, 3, 8, 2);
+    g_assert_cmpuint(last->extent, ==, 5);
 }
 
 static void test_next_run(void) {
@@ -333,8 +358,8 @@ static void test_zero_dims(void) {
     g_auto(RefitRegion) region = refit_region_full(0, NULL);
     g_auto(RefitRegion) copy = refit_region_copy(&region);
     g_auto(RefitRegion) both = refit_region_intersect(&region, &copy);
-    g_auto(RefitRegion) first = refit_region_stripe(&region, 3, 0);
-    g_auto(RefitRegion) second = refit_region_stripe(&region, 3, 1);
+    g_auto(RefitRegion) first = refit_region_stripe(&region, 3, 1, 0);
+    g_auto(RefitRegion) second = refit_region_stripe(&region, 3, 1, 1);
     g_autofree char *text = refit_region_to_string(&region);
 
     g_assert_cmpuint(refit_region_volume(&region), ==, 1);
@@ -406,7 +431,7 @@ static void test_stripes(void) {
         guint64 sum = 0;
 
         for (guint i = 0; i < count; i++) {
-            g_auto(RefitRegion) stripe = refit_region_stripe(&region, count, i);
+            g_auto(RefitRegion) stripe = refit_region_stripe(&region, count, 1, i);
             guint64 each = region.dims[cut]->extent / count;
 
             g_assert_true(refit_region_contains(&region, &stripe));
@@ -415,7 +440,7 @@ static void test_stripes(void) {
             g_assert_cmpuint(stripe.dims[cut]->extent, <=, each + 1);
             sum += refit_region_volume(&stripe);
             for (guint j = 0; j < i; j++) {
-                g_auto(RefitRegion) other = refit_region_stripe(&region, count, j);
+                g_auto(RefitRegion) other = refit_region_stripe(&region, count, 1, j);
 
                 g_assert_cmpuint(refit_region_common(&stripe, &other), ==, 0);
             }
@@ -450,7 +475,7 @@ static void test_every_region_runs(void) {
 static void test_large_sizes(void) {
     const guint64 shape[] = {G_GUINT64_CONSTANT(1) << 40, G_GUINT64_CONSTANT(1) << 20};
     g_auto(RefitRegion) full = refit_region_full(2, shape);
-    g_auto(RefitRegion) last = refit_region_stripe(&full, 3, 2);
+    g_auto(RefitRegion) last = refit_region_stripe(&full, 3, 1, 2);
     g_auto(RefitRegion) columns = refit_region_copy(&full);
     g_autofree char *text = refit_region_to_string(&last);
 
@@ -482,6 +507,8 @@ int main(int argc, char **argv) {
                     test_every_pair_of_sets);
     g_test_add_func("/geometry/interval/every-slice-agrees-with-counting", test_every_slice);
     g_test_add_func("/geometry/interval/parts-are-near-equal-and-complete", test_every_part);
+    g_test_add_func("/geometry/interval/parts-begin-at-multiples-where-there-are-enough",
+                    test_coarse_parts);
     g_test_add_func("/geometry/interval/runs-join-neighbouring-indices", test_next_run);
     g_test_add_func("/geometry/region/rows-and-columns-multiply", test_header_example);
     g_test_add_func("/geometry/region/a-0-d-region-is-one-element", test_zero_dims);

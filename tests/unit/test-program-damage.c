@@ -195,7 +195,7 @@ static void test_copies(Fixture *fixture, G_GNUC_UNUSED gconstpointer strategy) 
 
     for (guint c = 0; c < program->n_copies; c++) {
         RefitCopy kept = copies[c];
-        g_auto(RefitRegion) part = refit_region_stripe(kept.region, 2, 0);
+        g_auto(RefitRegion) part = refit_region_stripe(kept.region, 2, 1, 0);
 
         copies[c].region = &part;
         assert_refused(program, "not all of its region");

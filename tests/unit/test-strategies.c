@@ -489,7 +489,8 @@ static void test_ranks_with_holes(void) {
 }
 
 static void test_half_bytes(void) {
-    /* 98306 elements of 4 bits: thirds of it would start in the middle of a byte, halves too. */
+    /* 98306 elements of 4 bits: thirds of it would start in the middle of a byte, halves too. At
+     * multiples of 16 bytes it is cut in 1025, 1024 and what is left of a 1024th. */
     static const StrategyCase described = {
         TWO_NODES,
         .tensors = "  - {name: w, shape: [98306], dtype: f4}\n"
@@ -499,9 +500,32 @@ static void test_half_bytes(void) {
     };
 
     plan_all(&described);
-    /* v goes in thirds of 32 KiB, w whole. */
+    /* v goes in thirds of 32 KiB. */
     assert_bytes(&described, "refit",
-                 (Bytes){49153 + 98304, 2 * (49153 + 98304), 0, 49153 + 32768, 49153 + 98304});
+                 (Bytes){49153 + 98304, 2 * (49153 + 98304), 0, 1025 * 16 + 32768, 49153 + 98304});
+}
+
+/* 50 of them are too few for that: 25 bytes go whole, as thirds of 17 would not begin at bytes. */
+static void test_few_half_bytes(void) {
+    static const StrategyCase described = {
+        TWO_NODES,
+        .tensors = "  - {name: w, shape: [50], dtype: f4}\n",
+        .source = "gpus: 1, rules: [{tensors: \"*\", place: [replicate]}]",
+        .pools = {"gpus: 3, first_gpu: 4, rules: [{tensors: \"*\", place: [replicate]}]"},
+    };
+    g_autoptr(RefitCase) refit_case = strategy_case_new(&described);
+    g_autoptr(RefitProblem) problem = plan_case_problem(refit_case);
+
+    refit_case->profile->stripe_bytes.value = 1;
+    for (guint i = 0; refit_strategies()[i] != NULL; i++) {
+        g_autoptr(RefitPlan) plan = strategy_plan(problem, refit_strategies()[i]->name);
+
+        strategy_assert_sound(plan);
+        if (g_str_equal(plan->strategy, "refit"))
+            for (guint t = 0; t < plan->n_transfers; t++)
+                g_assert_cmpuint(refit_region_volume(&plan->regions[plan->transfers[t].region]), ==,
+                                 50);
+    }
 }
 
 /* Half of w, 4 MiB, follows over NVLink: 9 us after 84 us, so it pays to cut in batches; 7 stay
@@ -591,6 +615,7 @@ int main(int argc, char **argv) {
     g_test_add_func("/strategies/scalars", test_scalars);
     g_test_add_func("/strategies/ranks-with-holes", test_ranks_with_holes);
     g_test_add_func("/strategies/half-bytes-are-not-cut", test_half_bytes);
+    g_test_add_func("/strategies/few-half-bytes-go-whole", test_few_half_bytes);
     g_test_add_func("/strategies/more-batches-than-tensors", test_more_batches_than_tensors);
     g_test_add_func("/strategies/gather-broadcast-needs-whole-tensors", test_partial_source);
     return g_test_run();
