@@ -4,6 +4,7 @@
  * megabytes of address space.
  */
 
+#include "model/schedule/refit-schedule-comms.h"
 #include "executor-run.h"
 
 #include "executor-events.h"
@@ -354,6 +355,28 @@ static void prepare_wrongly(Member *self) {
     first[0] = right;
 }
 
+/*
+ * What NCCL takes of the device for connections, by the stand-in's own rules, is no more than the
+ * schedule says, where the stand-in knows the hosts; over NVLink exactly that, and at least a pool
+ * wherever there are messages over the network. Groups make no threads.
+ */
+static void check_connections(const Member *self) {
+    const RefitSchedule *schedule = self->set->schedule;
+    guint64 taken = standin_connection_bytes((int)self->rank), nvlink = 0;
+    gboolean network = FALSE;
+
+    CHECK(standin_group_threads() == 0);
+    if (g_getenv("REFIT_STANDIN_GPUS_PER_HOST") == NULL || self->run->as != RANKS_AS_THREADS)
+        return;
+    for (guint i = 0; i < schedule->n_comms[REFIT_LINK_NVLINK]; i++)
+        nvlink += refit_schedule_comm_bytes(schedule, self->rank, REFIT_LINK_NVLINK, i);
+    for (guint i = 0; i < schedule->n_comms[REFIT_LINK_NETWORK]; i++)
+        network |=
+            refit_schedule_connections(schedule, self->rank, REFIT_LINK_NETWORK, i)->n_receives > 0;
+    CHECK(taken <= refit_schedule_connection_bytes(schedule, self->rank));
+    CHECK(taken >= nvlink && (!network || taken > nvlink));
+}
+
 static gboolean prepare_and_run(Member *self, const RefitProgram *program, GError **error) {
     const RefitExecutorWork work = work_of(self, program);
 
@@ -361,6 +384,7 @@ static gboolean prepare_and_run(Member *self, const RefitProgram *program, GErro
         return FALSE;
     CHECK(standin_events_of((int)self->rank) <=
           executor_events_most(self->set->schedule, self->rank, self->run->untimed));
+    check_connections(self);
     if (leaves_at(self, EXECUTOR_NEVER_STARTS))
         return FALSE;
     guint n_events = standin_events_of((int)self->rank);

@@ -214,7 +214,8 @@ static void test_where_ranks_wait(void) {
         memcpy(others.records[r].peers, (const guint32[]){0, 1, 4, 5, 6, 7}, 6 * sizeof(guint32));
     }
     refuse(&self, NULL, REFIT_ERROR_BACKEND,
-           "preparing has not ended within 4 s; connecting to peers: rank 3 waits for ranks 0, 1, 4, 5, 6 and 7 "
+           "preparing has not ended within 4 s; connecting to peers: rank 3 waits for ranks 0, 1, "
+           "4, 5, 6 and 7 "
            "and 2 more");
 }
 

@@ -10,10 +10,12 @@
 
 static ExecutorRun scene;
 
+static const char *case_name, *strategy; /* NULL: tiny; refit */
+
 static void body(void) {
-    g_autoptr(RefitCase) refit_case = fault_case_load(NULL);
+    g_autoptr(RefitCase) refit_case = fault_case_load(case_name);
     g_autoptr(RefitProblem) problem = plan_case_problem(refit_case);
-    g_autoptr(RefitPlan) plan = strategy_plan(problem, "refit");
+    g_autoptr(RefitPlan) plan = strategy_plan(problem, strategy != NULL ? strategy : "refit");
     g_autoptr(ProgramSet) set = program_set_new(plan);
 
     executor_run(set, &scene);
@@ -25,13 +27,33 @@ static void body(void) {
  */
 static void test_room(void) {
     scene = (ExecutorRun){.n_runs = 1, .timeout_s = 60};
-    child_passes(body, (const char *const[]){"REFIT_STANDIN_DEVICES=64",
-                                             "REFIT_STANDIN_MEMORY=386007040", NULL});
+    child_passes(body,
+                 (const char *const[]){"REFIT_STANDIN_DEVICES=64", "REFIT_STANDIN_GPUS_PER_HOST=4",
+                                       "REFIT_STANDIN_MEMORY=386007040", NULL});
     scene.must_fail = TRUE;
     scene.error_has =
         "rank 4: NCCL's connections of this plan need 385875968 bytes of device memory, and ";
     child_passes(body, (const char *const[]){"REFIT_STANDIN_DEVICES=64",
                                              "REFIT_STANDIN_MEMORY=385875968", NULL});
+}
+
+/* The rules of the schedule against those of the stand-in; see executor-run.c. Of domains that are
+ * a node, as the stand-in takes each host for one. */
+static void test_memory(void) {
+    static const char *const cases[] = {NULL, "pools", "colocated", "idle", "fsdp", "copies"};
+
+    for (guint c = 0; c < G_N_ELEMENTS(cases); c++)
+        for (guint s = 0; refit_strategies()[s] != NULL; s++) {
+            g_autoptr(RefitCase) refit_case = fault_case_load(cases[c]);
+            g_autofree char *hosts = g_strdup_printf("REFIT_STANDIN_GPUS_PER_HOST=%u",
+                                                     refit_case->topology->gpus_per_node);
+
+            case_name = cases[c];
+            strategy = refit_strategies()[s]->name;
+            scene = (ExecutorRun){.n_runs = 1, .timeout_s = 60};
+            child_passes(body, (const char *const[]){"REFIT_STANDIN_DEVICES=64", hosts, NULL});
+        }
+    case_name = strategy = NULL;
 }
 
 /* What fails at the first message fails in prepare, where ranks that hear of it end. */
@@ -66,6 +88,7 @@ static void test_lost(void) {
 
 int main(int argc, char **argv) {
     g_test_init(&argc, &argv, NULL);
+    g_test_add_func("/executor-connect/memory-is-as-the-schedule-says", test_memory);
     g_test_add_func("/executor-connect/connections-need-room", test_room);
     g_test_add_func("/executor-connect/peers-are-connected-before-the-run", test_before_the_run);
     g_test_add_func("/executor-connect/a-peer-is-lost-as-ranks-connect", test_lost);

@@ -129,8 +129,9 @@ cudaError_t cudaMalloc(void **address_out, size_t size) {
         *address_out = NULL;
         return cudaSuccess;
     }
-    if (size > limit ||
-        atomic_fetch_add_explicit(&in_use[device], size, memory_order_relaxed) > limit - size) {
+    if (size > limit || atomic_fetch_add_explicit(&in_use[device], size, memory_order_relaxed) +
+                                standin_connection_bytes(device) >
+                            limit - size) {
         if (size <= limit) {
             atomic_fetch_sub_explicit(&in_use[device], size, memory_order_relaxed);
         }
@@ -217,10 +218,15 @@ cudaError_t cudaFreeHost(void *address) {
     return cudaSuccess;
 }
 
+guint64 standin_memory_in_use(int device) {
+    return atomic_load_explicit(&in_use[device], memory_order_relaxed) +
+           standin_connection_bytes(device);
+}
+
 cudaError_t cudaMemGetInfo(size_t *free_out, size_t *total_out) {
     STANDIN_ENTER(cudaMemGetInfo);
     *total_out = standin_options()->memory;
-    *free_out = *total_out - atomic_load_explicit(&in_use[standin_device()], memory_order_relaxed);
+    *free_out = *total_out - MIN(*total_out, standin_memory_in_use(standin_device()));
     return cudaSuccess;
 }
 

@@ -102,12 +102,14 @@ static void comm_free(ncclComm_t comm) {
     }
     comm->magic = 0;
     atomic_fetch_sub_explicit(&n_comms[comm->device], 1, memory_order_relaxed);
+    standin_channels_close(comm);
     g_free(comm->members);
     g_free(comm->pairs);
     g_free(comm);
 }
 
-static ncclComm_t comm_new(int rank, int n, const char *name, gboolean nonblocking, int device) {
+static ncclComm_t comm_new(int rank, int n, const char *name, gboolean nonblocking, int device,
+                           const ncclConfig_t *config) {
     ncclComm_t comm = g_new0(struct ncclComm, 1);
     comm->magic = COMM_MAGIC;
     comm->transport = standin_transport();
@@ -118,6 +120,7 @@ static ncclComm_t comm_new(int rank, int n, const char *name, gboolean nonblocki
     g_strlcpy(comm->name, name, sizeof comm->name);
     comm->members = g_new0(StandinMember, (gsize)n);
     comm->pairs = g_new0(StandinPair, (gsize)n);
+    standin_channels_open(comm, config);
     atomic_fetch_add_explicit(&n_comms[device], 1, memory_order_relaxed);
     return comm;
 }
@@ -135,13 +138,14 @@ static ncclResult_t comm_join(ncclComm_t comm, const char *id) {
 
 /* Meets the other ranks, unless *aborted becomes true. */
 static ncclResult_t comm_meet(ncclComm_t comm, _Atomic bool *aborted) {
-    const StandinMember me = {host_hash(), comm->device, 0};
+    const StandinMember me = {standin_host_of(host_hash(), comm->device), comm->device, 0};
     if (!comm->transport->gather(comm->link, &me, sizeof me, comm->members, aborted,
                                  comm->nonblocking)) {
         return standin_nccl_fail(comm, ncclRemoteError, "rank %d: a peer left during set-up",
                                  comm->rank);
     }
     comm->transport->withdraw(comm->id);
+    standin_channels_settle(comm);
     for (int i = 0; i < comm->n; i++) {
         const StandinMember *other = &comm->members[i];
         if (i != comm->rank && other->host == me.host && other->device == me.device) {
@@ -197,7 +201,7 @@ static ncclResult_t init_rank(ncclComm_t *comm_out, int n, const ncclUniqueId *i
                                  rank, n);
     }
     const gboolean nonblocking = config != NULL && config->blocking == 0;
-    ncclComm_t comm = comm_new(rank, n, "world", nonblocking, standin_device());
+    ncclComm_t comm = comm_new(rank, n, "world", nonblocking, standin_device(), config);
     ncclResult_t result;
     *comm_out = NULL;
     if (nonblocking) {
@@ -239,7 +243,8 @@ typedef struct {
 typedef struct {
     ncclComm_t parent;
     gint32 color, key;
-    gboolean nonblocking;
+    gboolean nonblocking, stated;
+    ncclConfig_t config; /* if stated; else that of the parent */
     ncclComm_t *comm_out;
 } Split;
 
@@ -281,7 +286,8 @@ static ncclResult_t split_run(const Split *split) {
     }
     g_autofree char *name =
         g_strdup_printf("%s split %u color %d", parent->name, parent->n_splits, split->color);
-    ncclComm_t comm = comm_new(rank, n, name, split->nonblocking, parent->device);
+    ncclComm_t comm = comm_new(rank, n, name, split->nonblocking, parent->device,
+                               split->stated ? &split->config : NULL);
     /* An abort of the parent ends this, too. */
     const ncclResult_t result = comm_join_and_meet(comm, all[first].id, &parent->aborted);
     if (first != parent->rank) {
@@ -314,8 +320,9 @@ ncclResult_t ncclCommSplit(ncclComm_t parent, int color, int key, ncclComm_t *co
                                  "ncclCommSplit : wrong argument, or communicator still busy");
     }
     *comm_out = NULL;
-    const Split split = {
+    Split split = {
         .parent = parent,
+        .stated = config != NULL,
         .color = color,
         .key = key,
         .nonblocking = config != NULL && config->blocking != NCCL_CONFIG_UNDEF_INT
@@ -323,6 +330,9 @@ ncclResult_t ncclCommSplit(ncclComm_t parent, int color, int key, ncclComm_t *co
                            : parent->nonblocking,
         .comm_out = comm_out,
     };
+    if (config != NULL) {
+        split.config = *config;
+    }
     if (!parent->nonblocking) {
         return split_run(&split);
     }

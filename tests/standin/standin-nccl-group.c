@@ -228,6 +228,10 @@ ncclResult_t standin_group_launch(ncclComm_t comm, StandinPart *parts, guint n) 
     for (guint i = 0; i < n_others; i++) {
         standin_stream_join(stream, others[i]);
     }
+    char why[160];
+    if (!standin_channels_connect(comm, parts, n, why, sizeof why)) {
+        return standin_nccl_fail(comm, ncclUnhandledCudaError, "%s", why);
+    }
     const ncclResult_t result = enqueue_self_copies(comm, stream, parts, n);
     if (result != ncclSuccess) {
         return result;
@@ -270,6 +274,7 @@ static ncclResult_t post(ncclComm_t comm, GArray *parts) {
     if (comm->deferred != NULL) {
         standin_die("a group on a communicator whose group before is still in progress");
     }
+    standin_count_group_thread();
     comm->deferred = g_array_ref(parts);
     comm->n_polls = 2;
     atomic_store_explicit(&comm->error, ncclInProgress, memory_order_relaxed);

@@ -92,6 +92,7 @@ typedef struct {
 } StandinPair;
 
 typedef struct StandinPart StandinPart;
+typedef struct StandinChannels StandinChannels;
 
 struct ncclComm {
     guint magic;
@@ -111,6 +112,7 @@ struct ncclComm {
     StandinPair *pairs;
     _Atomic uint32_t n_registered; /* buffers and windows */
     gboolean finalizing;
+    StandinChannels *channels;
 
     /* A non-blocking communicator's set-up or split, on a thread of its own. */
     gboolean job_started;
@@ -174,6 +176,19 @@ ncclResult_t standin_group_launch(ncclComm_t comm, StandinPart *parts, guint n);
 /* What the stream's thread does with the parts of one kernel: returns when all are done, or FALSE
  * when the communicator was aborted, its device lost or a peer gone. */
 gboolean standin_parts_move(ncclComm_t comm, StandinPart *parts, guint n);
+
+/* ---- channels and connections ---- */
+
+/* Of a new communicator, `config` NULL or as stated; when its members are known; before the parts
+ * of a group are queued, FALSE with `why` when the device has no room; and in the end. */
+void standin_channels_open(ncclComm_t comm, const ncclConfig_t *config);
+void standin_channels_settle(ncclComm_t comm);
+gboolean standin_channels_connect(ncclComm_t comm, const StandinPart *parts, guint n, char *why,
+                                  size_t why_size);
+void standin_channels_close(ncclComm_t comm);
+/* The host of a device, of a process on `host`. */
+guint64 standin_host_of(guint64 host, int device);
+void standin_count_group_thread(void);
 
 /* Says which parts are not done. */
 void standin_parts_describe(const StandinPart *parts, guint n, char *text, size_t size);

@@ -176,11 +176,12 @@ static void read_options(void) {
         .tells_faults = from_environment("REFIT_STANDIN_FAULT_LOG", 0) != 0,
         .tcp = transport != NULL && strcmp(transport, "tcp") == 0,
         .plan_ops = (guint)from_environment("REFIT_STANDIN_PLAN_OPS", 0),
+        .gpus_per_host = (guint)from_environment("REFIT_STANDIN_GPUS_PER_HOST", 0),
         .block_threads = (guint)MAX(1, from_environment("REFIT_STANDIN_BLOCK_THREADS", 1)),
         .jitter_us = from_environment("REFIT_STANDIN_JITTER_US", 0),
         .timeout_ms = from_environment("REFIT_STANDIN_TIMEOUT_MS", 10000),
         .ring = MAX(256, from_environment("REFIT_STANDIN_RING", 16384)),
-        .memory = from_environment("REFIT_STANDIN_MEMORY", (guint64)16 << 30),
+        .memory = from_environment("REFIT_STANDIN_MEMORY", (guint64)80 << 30),
         .span = from_environment("REFIT_STANDIN_SPAN", (guint64)1 << 35),
     };
     if (transport != NULL && !options.tcp && strcmp(transport, "memory") != 0) {

@@ -40,6 +40,7 @@ typedef struct {
     gboolean tells_faults; /* on stderr, as they happen */
     gboolean tcp;          /* NCCL moves bytes through sockets, not through memory */
     guint plan_ops;        /* send and receive pairs of a group that run together; 0: all */
+    guint gpus_per_host;   /* 0: a process is on one host */
     guint block_threads;
     guint64 jitter_us;
     guint64 timeout_ms;
@@ -118,6 +119,9 @@ cudaError_t standin_enter(const char *function);
     } while (0)
 
 /* ---- memory ---- */
+
+/* Bytes of a device that are allocated or that NCCL's connections take. */
+guint64 standin_memory_in_use(int device);
 
 gboolean standin_is_device(const void *address);
 

@@ -43,6 +43,11 @@ unsigned standin_comms_of(int device);
 /* For tests: events of the device that have not been destroyed. */
 unsigned standin_events_of(int device);
 
+/* For tests: bytes of the device that NCCL's connections take, and groups so far that made a
+ * thread, as those of non-blocking communicators do. */
+uint64_t standin_connection_bytes(int device);
+uint64_t standin_group_threads(void);
+
 /* Queues a kernel: `run` is called once on the stream's thread, then `drop`, with `closure`. */
 cudaError_t standin_launch(cudaStream_t stream, const char *name, void (*run)(void *closure),
                            void (*drop)(void *closure), void *closure);
