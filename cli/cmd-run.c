@@ -10,6 +10,7 @@
 
 #define DEFAULT_TIMEOUT "60s"
 #define DEFAULT_TIMEOUT_S 60
+#define TIMEOUT_PER_RANK_S 0.05
 enum { MAX_REPEAT = 1000 };
 
 /* ---- options ---- */
@@ -165,6 +166,8 @@ static int make_plan(Cli *cli, CliRun *run, const RefitLaunch *launch,
     run->plan = parts->planned.plan;
     run->schedule = parts->planned.schedule;
     place_ranks(run, parts);
+    if (cli->options.timeout == NULL) /* ranks meet, and NCCL connects them, one after the other */
+        run->timeout_s = DEFAULT_TIMEOUT_S + TIMEOUT_PER_RANK_S * parts->problem->n_ranks;
     return CLI_EXIT_YES;
 }
 

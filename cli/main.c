@@ -206,7 +206,7 @@ static GOptionContext *new_context(const CliCommand *command, CliOptions *option
          {"verify", 0, 0, G_OPTION_ARG_NONE, &options->verify, "compare every byte", NULL}},
         {CLI_OPTION_RUN,
          {"timeout", 0, 0, G_OPTION_ARG_STRING, &options->timeout,
-          "for ranks to meet, and for a run; default: 60s", "TIME"}},
+          "to meet, and for a run; default: 60s + 50ms a rank", "TIME"}},
         {CLI_OPTION_RUN,
          {"executor", 0, 0, G_OPTION_ARG_STRING, &options->executor, "default: nccl", "NAME"}},
         {CLI_OPTION_SET,

@@ -1,7 +1,8 @@
 /*
  * Schedules of the shipped cases, with every strategy: proved, no finer than they must be, within
  * the staging memory that plans keep to, and within a budget of 2 GiB where one is stated; with no
- * more memory for connections than an engine can spare. The largest cases with REFIT_LONG=1 in the environment.
+ * more memory for connections than an engine can spare. The largest cases with REFIT_LONG=1 in the
+ * environment.
  */
 
 #include "model/schedule/refit-schedule-comms.h"
@@ -33,9 +34,9 @@ static void assert_connections(const RefitSchedule *schedule) {
         if (!g_str_equal(CONNECTIONS[i].topology, topology))
             continue;
         known = TRUE;
-        g_assert_cmpuint(refit_schedule_connection_bytes(schedule,
-                                                         refit_schedule_most_connected(schedule)),
-                         <=, CONNECTIONS[i].bytes);
+        g_assert_cmpuint(
+            refit_schedule_connection_bytes(schedule, refit_schedule_most_connected(schedule)), <=,
+            CONNECTIONS[i].bytes);
     }
     g_assert_true(known);
     g_assert_cmpuint(schedule->n_comms[REFIT_LINK_NETWORK] * schedule->ctas[REFIT_LINK_NETWORK] +
