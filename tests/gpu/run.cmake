@@ -35,7 +35,7 @@ refit_add_run_test(many PROCESSES ${cases}/many.yaml 64 --strategy refit)
 refit_add_run_test(many THREADS ${cases}/many.yaml 64 --strategy refit)
 
 # What can go wrong, and under launchers: see run-cases.
-foreach(case IN ITEMS text counts byte-wrong count-wrong memory-copy child-signals-ignored descriptors
+foreach(case IN ITEMS text example-scripts counts byte-wrong count-wrong memory-copy child-signals-ignored descriptors
                       few-descriptors killed refused stalled silent launched launched-without-token
                       launched-world-differs launched-fails
                       launched-on-hosts launched-rank-0-dies launched-rank-0-hangs one-host hosts-in-turns shared-gpu no-peer-access
