@@ -237,6 +237,8 @@ static void keep_result(Rank *self, const RefitGpuResult *result, guint run) {
     memcpy(self->report.out, result->out, sizeof self->report.out);
     self->report.n_groups = result->n_groups;
     self->report.n_launches = result->n_launches;
+    self->report.connection_bytes = result->connection_bytes;
+    self->report.connections_taken_bytes = result->connections_taken_bytes;
     self->agreed_s[run] = result->agreed_s;
     self->duration_s[run] = result->duration_s;
     if (result->stages != NULL)

@@ -123,6 +123,7 @@ static Spread spread_of(const double *values, guint n) {
 
 typedef struct {
     guint64 out[REFIT_N_LINKS], n_groups, n_launches, staging_bytes;
+    guint64 connection_bytes, connections_taken_bytes;
 } Sums;
 
 static Sums sum_up(const CliRunReport *report) {
@@ -136,6 +137,9 @@ static Sums sum_up(const CliRunReport *report) {
         sums.n_groups += one->n_groups;
         sums.n_launches += one->n_launches;
         sums.staging_bytes = MAX(sums.staging_bytes, one->staging_bytes);
+        sums.connection_bytes = MAX(sums.connection_bytes, one->connection_bytes);
+        sums.connections_taken_bytes =
+            MAX(sums.connections_taken_bytes, one->connections_taken_bytes);
     }
     return sums;
 }
@@ -214,6 +218,8 @@ static void print_json(const CliRun *run, const CliRunReport *report,
     refit_json_uint(json, "nvlink_bytes", sums.out[REFIT_LINK_NVLINK]);
     refit_json_uint(json, "local_bytes", sums.out[REFIT_LINK_LOCAL]);
     refit_json_uint(json, "staging_bytes", sums.staging_bytes);
+    refit_json_uint(json, "connection_bytes", sums.connection_bytes);
+    refit_json_uint(json, "connections_taken_bytes", sums.connections_taken_bytes);
     refit_json_uint(json, "groups", sums.n_groups);
     refit_json_uint(json, "launches", sums.n_launches);
     json_spread(json, "device_s", report->duration_s, report->repeat);
@@ -309,6 +315,8 @@ static void print_text(const CliRun *run, const CliRunReport *report,
     g_autofree char *nvlink = refit_format_bytes(sums.out[REFIT_LINK_NVLINK]);
     g_autofree char *local = refit_format_bytes(sums.out[REFIT_LINK_LOCAL]);
     g_autofree char *staging = refit_format_bytes(sums.staging_bytes);
+    g_autofree char *counted = refit_format_bytes(sums.connection_bytes);
+    g_autofree char *taken = refit_format_bytes(sums.connections_taken_bytes);
     g_autofree char *ranks = cli_count(report->n_ranks, "rank");
     g_autofree char *groups = cli_count(sums.n_groups, "NCCL group");
     g_autofree char *launches = cli_count(sums.n_launches, "kernel");
@@ -321,6 +329,8 @@ static void print_text(const CliRun *run, const CliRunReport *report,
     cli_print_labelled("digest", "%s", plan->digest);
     cli_print_labelled("by", "%s on %u ranks: %s, %s, staging %s at most", run->executor->name,
                        report->n_ranks, groups, launches, staging);
+    cli_print_labelled("nccl", "%s for connections on a GPU at most, and %s of its memory gone",
+                       counted, taken);
     if (report->place_note != NULL)
         cli_print_labelled("place", "%s", report->place_note);
     cli_print_labelled("moved", "%s over the network, %s over NVLink, %s locally, as planned",

@@ -28,8 +28,9 @@ typedef struct {
 
 /* What a rank reports about all its runs. A plain record: it is sent. */
 typedef struct {
-    guint64 in[REFIT_N_LINKS], out[REFIT_N_LINKS]; /* of each run */
-    guint64 n_groups, n_launches, staging_bytes;   /* of each run */
+    guint64 in[REFIT_N_LINKS], out[REFIT_N_LINKS];     /* of each run */
+    guint64 n_groups, n_launches, staging_bytes;       /* of each run */
+    guint64 connection_bytes, connections_taken_bytes; /* see RefitGpuResult */
 } CliRankReport;
 
 /* On rank 0. */

@@ -421,6 +421,8 @@ gboolean refit_gpu_wait(RefitGpuRank *self, RefitEventFunc func, gpointer user_d
     if (!conclude(self, failure, error))
         return FALSE;
     self->result.version = self->number;
+    self->result.connection_bytes = self->connection_bytes;
+    self->result.connections_taken_bytes = self->taken_bytes;
     self->result.agreed_s = (double)(g_get_monotonic_time() - self->started_us) / G_USEC_PER_SEC;
     if (result_out != NULL)
         *result_out = self->result;

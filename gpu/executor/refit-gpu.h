@@ -117,6 +117,9 @@ typedef struct {
     double agreed_s;   /* until all ranks agreed, by the host's clock */
     guint64 in[REFIT_N_LINKS], out[REFIT_N_LINKS]; /* bytes handed to NCCL and to copy kernels */
     guint64 n_groups, n_launches;                  /* NCCL groups, kernels */
+    /* Device memory of NCCL's connections: by the rule of refit-schedule-comms.h, and what was gone
+     * of the free memory when they had been made. Others on the device count in the latter. */
+    guint64 connection_bytes, connections_taken_bytes;
     guint n_stages;
     const RefitGpuStage *stages; /* of the plan; owned by the executor until the next start */
 } RefitGpuResult;
