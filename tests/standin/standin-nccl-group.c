@@ -232,6 +232,7 @@ ncclResult_t standin_group_launch(ncclComm_t comm, StandinPart *parts, guint n) 
     if (result != ncclSuccess) {
         return result;
     }
+    comm->group_channels = standin_parts_channels(comm, parts, n);
     GroupOp *group = group_new(comm, parts, n);
     group->number = comm->n_launched++;
     if (standin_options()->serial) {
@@ -264,7 +265,7 @@ static GArray *take_parts(GArray *all, ncclComm_t comm) {
 /* Queues the parts of one communicator; a non-blocking one keeps them until its state is asked for.
  */
 static ncclResult_t post(ncclComm_t comm, GArray *parts) {
-    if (!comm->nonblocking) {
+    if (!comm->config.nonblocking) {
         return standin_group_launch(comm, (StandinPart *)(void *)parts->data, parts->len);
     }
     if (comm->deferred != NULL) {

@@ -14,16 +14,19 @@
 
 enum {
     STANDIN_MAX_RANKS = 1024,
-    STANDIN_ID_SIZE = 128 /* of an ncclUniqueId */
+    STANDIN_MAX_CHANNELS = 64, /* MAXCHANNELS */
+    STANDIN_ID_SIZE = 128      /* of an ncclUniqueId */
 };
 
 typedef struct StandinLink StandinLink;
 
 /* What a rank tells its peers when it joins. */
 typedef struct {
-    guint64 host; /* hash of the host's name or of NCCL_HOSTID */
+    guint64 host;    /* hash of the host's name or of NCCL_HOSTID */
+    guint64 node;    /* of the NVLink domain: the fast group if there is one, else the host */
+    guint64 process; /* two ranks with the same one are threads of it */
     gint32 device;
-    gint32 padding;
+    gint32 rail; /* number of the device on its host */
 } StandinMember;
 
 /* What a kernel waits for from one peer. */
@@ -93,6 +96,30 @@ typedef struct {
 
 typedef struct StandinPart StandinPart;
 
+/* A communicator's ncclConfig_t with NCCL's defaults and the environment, as far as it matters. */
+typedef struct {
+    gboolean nonblocking;
+    int min_ctas, max_ctas;
+    int channels_per_net_peer; /* 0: by number of ranks */
+} StandinConfig;
+
+/* Variables of NCCL, 0 where not set and no other default is stated. */
+typedef struct {
+    gint64 min_ctas, max_ctas, channels_per_net_peer;
+    gint64 min_p2p_channels, max_p2p_channels; /* 1, STANDIN_MAX_CHANNELS */
+    gint64 net_chunk, nvlink_chunk;            /* bytes; 128 KiB, 512 KiB */
+} StandinNcclParams;
+
+/* Where the ranks are, who meets whom in which round, and the channels for it. */
+typedef struct {
+    int n_nodes;
+    int *node, *local; /* per rank: its node, and its number there */
+    int group_size, n_rounds;
+    int *send_round, *receive_round; /* per peer */
+    guint n_channels, per_peer, n_collective;
+    guint64 chunk; /* bytes of a step */
+} StandinLayout;
+
 struct ncclComm {
     guint magic;
     const StandinTransport *transport;
@@ -101,8 +128,10 @@ struct ncclComm {
     char name[64]; /* for reports */
     int rank, n, device;
     StandinMember *members;
+    StandinConfig config;
+    StandinLayout layout;
+    uint64_t group_channels; /* of the last group, one bit each */
     guint n_splits;
-    gboolean nonblocking;
     _Atomic int error; /* ncclResult_t, as ncclCommGetAsyncError reports it */
     _Atomic bool aborted;
     char last_error[256];
@@ -167,6 +196,28 @@ ncclResult_t standin_nccl_enter(const char *function, ncclComm_t comm);
             return enter_result;                                                                   \
         }                                                                                          \
     } while (0)
+
+/* ---- configuration and channels ---- */
+
+/* Checks and completes what a caller asks for, NULL for the defaults. */
+ncclResult_t standin_config_parse(const ncclConfig_t *given, StandinConfig *config_out);
+const StandinNcclParams *standin_nccl_params(void);
+
+/* When all members are known. */
+void standin_layout_init(ncclComm_t comm);
+void standin_layout_clear(ncclComm_t comm);
+
+/* Whether a peer is reached through NVLink. */
+gboolean standin_is_near(const ncclComm_t comm, int peer);
+
+/* Into how many parts a message is cut, and the channel of each. */
+guint standin_parts_of(const ncclComm_t comm, int peer, guint64 bytes);
+guint standin_channel_of(const ncclComm_t comm, int peer, gboolean is_send, guint part);
+
+/* The channels of all messages of a group, one bit each. */
+uint64_t standin_parts_channels(const ncclComm_t comm, const StandinPart *parts, guint n);
+
+/* ---- groups ---- */
 
 /* Queues parts of one communicator as one group on its streams; takes no ownership. */
 ncclResult_t standin_group_launch(ncclComm_t comm, StandinPart *parts, guint n);

@@ -169,6 +169,8 @@ static void read_options(void) {
 #endif
     options = (StandinOptions){
         .devices = (int)MIN(from_environment("REFIT_STANDIN_DEVICES", 8), STANDIN_MAX_DEVICES),
+        .host_devices = (int)MIN(from_environment("REFIT_STANDIN_HOST_DEVICES", 0), G_MAXINT),
+        .channels = (guint)MIN(from_environment("REFIT_STANDIN_CHANNELS", 0), 64),
         .no_driver = from_environment("REFIT_STANDIN_NO_DRIVER", 0) != 0,
         .eager = from_environment("REFIT_STANDIN_EAGER", 0) != 0,
         .serial = from_environment("REFIT_STANDIN_SERIAL", 0) != 0,
@@ -180,7 +182,7 @@ static void read_options(void) {
         .jitter_us = from_environment("REFIT_STANDIN_JITTER_US", 0),
         .timeout_ms = from_environment("REFIT_STANDIN_TIMEOUT_MS", 10000),
         .ring = MAX(256, from_environment("REFIT_STANDIN_RING", 16384)),
-        .memory = from_environment("REFIT_STANDIN_MEMORY", (guint64)1 << 30),
+        .memory = from_environment("REFIT_STANDIN_MEMORY", (guint64)80 << 30),
         .span = from_environment("REFIT_STANDIN_SPAN", (guint64)1 << 35),
     };
     if (transport != NULL && !options.tcp && strcmp(transport, "memory") != 0) {

@@ -33,6 +33,8 @@ enum {
 
 typedef struct {
     int devices;
+    int host_devices; /* that make one host, in order; 0: all of this process */
+    guint channels;   /* NCCL's, for collectives; 0: those of an H100 node */
     gboolean no_driver;
     gboolean eager;        /* a small send may finish before its receive begins */
     gboolean serial;       /* a device runs one NCCL group at a time, in launch order */
