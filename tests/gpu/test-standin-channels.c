@@ -163,6 +163,13 @@ static void rank_two_hosts_processes(Rank *rank, const ncclUniqueId *id) {
     g_setenv("NCCL_HOSTID", rank->rank < 8 ? "a" : "b", TRUE);
     NCCL(ncclCommInitRank(&rank->comm, rank->n, *id, rank->rank));
     rank_two_hosts(rank);
+    /* None leaves before all have come. */
+    cudaStream_t stream = stream_new();
+    char *all = device_new(16, 0);
+    NCCL(ncclAllGather(all + rank->rank, all, 1, ncclUint8, rank->comm, stream));
+    device_expect(stream, all, 16, 0);
+    CUDA(cudaStreamDestroy(stream));
+    CUDA(cudaFree(all));
     NCCL(ncclCommDestroy(rank->comm));
 }
 

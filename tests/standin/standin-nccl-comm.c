@@ -104,15 +104,16 @@ static StandinMember member_of(int device) {
 }
 
 static void comm_free(ncclComm_t comm) {
+    comm->magic = 0;
+    atomic_fetch_sub_explicit(&n_comms[comm->device], 1, memory_order_relaxed);
+    if (comm->deferred != NULL) {
+        g_array_unref(comm->deferred);
+    }
+    standin_connect_clear(comm);
     if (comm->link != NULL) {
         comm->transport->withdraw(comm->id);
         comm->transport->leave(comm->link);
     }
-    if (comm->deferred != NULL) {
-        g_array_unref(comm->deferred);
-    }
-    comm->magic = 0;
-    atomic_fetch_sub_explicit(&n_comms[comm->device], 1, memory_order_relaxed);
     standin_layout_clear(comm);
     g_free(comm->members);
     g_free(comm->pairs);
@@ -165,6 +166,7 @@ static ncclResult_t comm_meet(ncclComm_t comm, _Atomic bool *aborted) {
         }
     }
     standin_layout_init(comm);
+    standin_connect_init(comm);
     return ncclSuccess;
 }
 
@@ -351,13 +353,7 @@ ncclResult_t ncclCommSplit(ncclComm_t parent, int color, int key, ncclComm_t *co
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error_out) {
     STANDIN_NCCL_ENTER(ncclCommGetAsyncError, comm);
-    if (comm->deferred != NULL && --comm->n_polls == 0) {
-        GArray *parts = g_steal_pointer(&comm->deferred);
-        const ncclResult_t result =
-            standin_group_launch(comm, (StandinPart *)(void *)parts->data, parts->len);
-        g_array_unref(parts);
-        atomic_store_explicit(&comm->error, (int)result, memory_order_relaxed);
-    }
+    standin_group_poll(comm);
     if (comm->finalizing &&
         atomic_load_explicit(&comm->n_finished, memory_order_acquire) == comm->n_launched) {
         comm->finalizing = FALSE;
@@ -409,6 +405,10 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
     atomic_store_explicit(&comm->aborted, true, memory_order_relaxed);
     comm->transport->interrupt(comm->link);
     job_join(comm);
+    while (atomic_load_explicit(&comm->n_callers, memory_order_acquire) > 0) {
+        standin_watch("ncclCommAbort, for a thread within a group");
+        g_usleep(100);
+    }
     standin_wait(&comm->n_finished, comm->n_launched, "ncclCommAbort");
     comm_free(comm);
     return ncclSuccess;

@@ -35,6 +35,7 @@ static void read_params(void) {
         .max_p2p_channels = param("NCCL_MAX_P2P_NCHANNELS", STANDIN_MAX_CHANNELS),
         .net_chunk = param("NCCL_P2P_NET_CHUNKSIZE", 128 << 10),
         .nvlink_chunk = param("NCCL_P2P_NVL_CHUNKSIZE", 512 << 10),
+        .pxn_disable = param("NCCL_PXN_DISABLE", 0),
     };
 }
 

@@ -33,6 +33,7 @@ typedef struct {
 static _Thread_local guint depth;
 static _Thread_local GArray *pending; /* StandinPart */
 static _Thread_local ncclResult_t pending_error;
+static _Atomic unsigned n_threads; /* that NCCL would have made for groups */
 static _Atomic uint32_t n_issued[STANDIN_MAX_DEVICES], n_ended[STANDIN_MAX_DEVICES];
 
 /* ---- on the stream ---- */
@@ -262,36 +263,147 @@ static GArray *take_parts(GArray *all, ncclComm_t comm) {
     return parts;
 }
 
-/* Queues the parts of one communicator; a non-blocking one keeps them until its state is asked for.
- */
-static ncclResult_t post(ncclComm_t comm, GArray *parts) {
-    if (!comm->config.nonblocking) {
-        return standin_group_launch(comm, (StandinPart *)(void *)parts->data, parts->len);
+/* What one group posts on one communicator. */
+typedef struct {
+    ncclComm_t comm;
+    GArray *parts; /* StandinPart */
+} Post;
+
+static void post_clear(gpointer data) {
+    g_array_unref(((Post *)data)->parts);
+}
+
+/* The parts in `all` by communicator. One that mixes blocking and other communicators is refused by
+ * NCCL where it makes or splits them, and undefined here: the last one's kind would be all's. */
+static GArray *sort_parts(GArray *all) {
+    GArray *posts = g_array_new(FALSE, FALSE, sizeof(Post));
+    g_array_set_clear_func(posts, post_clear);
+    for (guint i = 0; i < all->len; i++) {
+        ncclComm_t comm = g_array_index(all, StandinPart, i).comm;
+        if (comm == NULL) {
+            continue;
+        }
+        const Post post = {comm, take_parts(all, comm)};
+        g_array_append_val(posts, post);
+        if (comm->config.nonblocking != g_array_index(posts, Post, 0).comm->config.nonblocking) {
+            standin_die("blocking and nonblocking communicators in one group");
+        }
     }
+    return posts;
+}
+
+/* Keeps the parts of a non-blocking communicator until its state is asked for. */
+static void defer(const Post *post) {
+    ncclComm_t comm = post->comm;
     if (comm->deferred != NULL) {
         standin_die("a group on a communicator whose group before is still in progress");
     }
-    comm->deferred = g_array_ref(parts);
+    const ncclResult_t result =
+        standin_connect_begin(comm, (StandinPart *)(void *)post->parts->data, post->parts->len);
+    if (result != ncclSuccess) {
+        atomic_store_explicit(&comm->error, (int)result, memory_order_relaxed);
+        return;
+    }
+    comm->deferred = g_array_ref(post->parts);
     comm->n_polls = 2;
     atomic_store_explicit(&comm->error, ncclInProgress, memory_order_relaxed);
-    return ncclInProgress;
+}
+
+void standin_group_poll(ncclComm_t comm) {
+    if (comm->deferred == NULL) {
+        return;
+    }
+    comm->n_polls -= comm->n_polls > 0;
+    ncclResult_t result = comm->n_polls > 0 ? ncclInProgress : standin_connect_poll(comm);
+    if (result == ncclInProgress) {
+        return;
+    }
+    g_autoptr(GArray) parts = g_steal_pointer(&comm->deferred);
+    if (result == ncclSuccess) {
+        result = standin_group_launch(comm, (StandinPart *)(void *)parts->data, parts->len);
+    }
+    atomic_store_explicit(&comm->error, (int)result, memory_order_relaxed);
+}
+
+/* Waits until all peers of new connections have come, or a communicator is aborted. */
+static ncclResult_t wait_connected(const GArray *posts) {
+    for (;;) {
+        gboolean all = TRUE;
+        for (guint i = 0; i < posts->len; i++) {
+            ncclComm_t comm = g_array_index(posts, Post, i).comm;
+            if (atomic_load_explicit(&comm->aborted, memory_order_relaxed)) {
+                return ncclInternalError; /* as NCCL's waits end */
+            }
+            const ncclResult_t result = standin_connect_poll(comm);
+            if (result != ncclSuccess && result != ncclInProgress) {
+                return result;
+            }
+            all &= result == ncclSuccess;
+        }
+        if (all) {
+            return ncclSuccess;
+        }
+        standin_watch("ncclGroupEnd");
+        g_usleep(50);
+    }
+}
+
+static ncclResult_t connect_and_launch(const GArray *posts) {
+    ncclResult_t result = ncclSuccess;
+    for (guint i = 0; i < posts->len && result == ncclSuccess; i++) {
+        const Post *post = &g_array_index(posts, Post, i);
+        result = standin_connect_begin(post->comm, (StandinPart *)(void *)post->parts->data,
+                                       post->parts->len);
+        if (result != ncclSuccess) { /* half connected: of no more use */
+            atomic_store_explicit(&post->comm->error, (int)result, memory_order_relaxed);
+        }
+    }
+    if (result == ncclSuccess) {
+        result = wait_connected(posts);
+    }
+    for (guint i = 0; i < posts->len && result == ncclSuccess; i++) {
+        const Post *post = &g_array_index(posts, Post, i);
+        result = standin_group_launch(post->comm, (StandinPart *)(void *)post->parts->data,
+                                      post->parts->len);
+    }
+    return result;
+}
+
+/* The caller's thread does all; an abort from another lets it go. */
+static ncclResult_t run_blocking(const GArray *posts) {
+    for (guint i = 0; i < posts->len; i++) {
+        atomic_fetch_add_explicit(&g_array_index(posts, Post, i).comm->n_callers, 1,
+                                  memory_order_relaxed);
+    }
+    const ncclResult_t result = connect_and_launch(posts);
+    for (guint i = 0; i < posts->len; i++) {
+        atomic_fetch_sub_explicit(&g_array_index(posts, Post, i).comm->n_callers, 1,
+                                  memory_order_release);
+    }
+    return result;
 }
 
 static ncclResult_t close_group(void) {
     g_autoptr(GArray) all = g_steal_pointer(&pending);
-    ncclResult_t result = pending_error;
+    const ncclResult_t error = pending_error;
 
     pending_error = ncclSuccess;
-    for (guint i = 0; all != NULL && i < all->len; i++) {
-        ncclComm_t comm = g_array_index(all, StandinPart, i).comm;
-        if (comm == NULL || (result != ncclSuccess && result != ncclInProgress)) {
-            continue;
-        }
-        g_autoptr(GArray) parts = take_parts(all, comm);
-        const ncclResult_t posted = post(comm, parts);
-        result = posted == ncclSuccess ? result : posted;
+    if (all == NULL || all->len == 0 || error != ncclSuccess) {
+        return error;
     }
-    return result;
+    g_autoptr(GArray) posts = sort_parts(all);
+    if (!g_array_index(posts, Post, 0).comm->config.nonblocking) {
+        return run_blocking(posts);
+    }
+    atomic_fetch_add_explicit(&n_threads, 1, memory_order_relaxed);
+    for (guint i = 0; i < posts->len; i++) {
+        defer(&g_array_index(posts, Post, i));
+    }
+    return ncclInProgress;
+}
+
+unsigned standin_group_threads(void) {
+    return atomic_load_explicit(&n_threads, memory_order_relaxed);
 }
 
 ncclResult_t ncclGroupStart(void) {

@@ -59,6 +59,16 @@ static StandinHeader header_of(const StandinPart *part, guint64 number) {
                            (guint32)part->root, part->size,          number};
 }
 
+/* Whether both ends of a part are there; one of a collective may be the first. */
+static Moved meet(StandinPart *part) {
+    if (part->met) {
+        return MOVED_SOME;
+    }
+    const int met = part->comm->transport->opened(part->comm->link, part->peer, part->is_send);
+    part->met = met == 1;
+    return met == 1 ? MOVED_SOME : met == 0 ? MOVED_NOTHING : PEER_GONE;
+}
+
 static Moved move_send(StandinPart *part) {
     const StandinTransport *transport = part->comm->transport;
     StandinLink *link = part->comm->link;
@@ -140,6 +150,9 @@ static guint8 wants_of(const StandinPart *part) {
     if (!part->is_send) {
         return STANDIN_WANT_BYTES;
     }
+    if (!part->met) {
+        return STANDIN_WANT_RECEIPT;
+    }
     return part->header_moved < sizeof part->header || part->n_moved < part->size
                ? STANDIN_WANT_SPACE
                : STANDIN_WANT_RECEIPT;
@@ -189,7 +202,10 @@ gboolean standin_parts_move(ncclComm_t comm, StandinPart *parts, guint n) {
                 continue;
             }
             standin_jitter();
-            const Moved result = part->is_send ? move_send(part) : move_receive(part);
+            Moved result = meet(part);
+            if (result == MOVED_SOME) {
+                result = part->is_send ? move_send(part) : move_receive(part);
+            }
             if (result == PEER_GONE) {
                 return give_up(comm, ncclRemoteError, part->peer);
             }

@@ -64,6 +64,15 @@ typedef struct {
     gboolean (*gather)(StandinLink *link, const void *mine, size_t size, void *all,
                        _Atomic bool *aborted, gboolean patient);
 
+    /* Tells the peer, once per peer and direction, that this rank will send to it, or receive from
+     * it; and whether the peer has said the same of the other end: 1, 0 or STANDIN_PEER_GONE. Bytes
+     * go that way only when it has. From any thread. No happens-before edge. */
+    void (*open)(StandinLink *link, int peer, gboolean is_send);
+    int (*opened)(StandinLink *link, int peer, gboolean is_send);
+
+    /* A number that all ranks share, zero at first, for each rank. NULL: there is no such place. */
+    _Atomic uint64_t *(*pool)(StandinLink *link, int rank);
+
     /* Take as many bytes as there is room for, or deliver as many as there are. The number, 0 when
      * none now, or STANDIN_PEER_GONE. */
     gssize (*put)(StandinLink *link, int peer, const void *bytes, size_t size);
@@ -108,6 +117,7 @@ typedef struct {
     gint64 min_ctas, max_ctas, channels_per_net_peer;
     gint64 min_p2p_channels, max_p2p_channels; /* 1, STANDIN_MAX_CHANNELS */
     gint64 net_chunk, nvlink_chunk;            /* bytes; 128 KiB, 512 KiB */
+    gint64 pxn_disable;
 } StandinNcclParams;
 
 /* Where the ranks are, who meets whom in which round, and the channels for it. */
@@ -120,6 +130,17 @@ typedef struct {
     guint64 chunk; /* bytes of a step */
 } StandinLayout;
 
+/* What has been made of connections, and the device memory they take. Used by the host. */
+typedef struct {
+    guint8 *flags;      /* per peer */
+    gboolean *has_pool; /* per rank: this rank's pool for sends on that rank's device */
+    gboolean can_receive;
+    GArray *openings; /* that wait for the peer */
+    guint64 bytes;    /* on this rank's device */
+    gboolean is_shared;
+    ncclComm_t next;
+} StandinConnections;
+
 struct ncclComm {
     guint magic;
     const StandinTransport *transport;
@@ -130,7 +151,9 @@ struct ncclComm {
     StandinMember *members;
     StandinConfig config;
     StandinLayout layout;
-    uint64_t group_channels; /* of the last group, one bit each */
+    StandinConnections connections;
+    _Atomic uint32_t n_callers; /* host threads within a blocking group */
+    uint64_t group_channels;    /* of the last group, one bit each */
     guint n_splits;
     _Atomic int error; /* ncclResult_t, as ncclCommGetAsyncError reports it */
     _Atomic bool aborted;
@@ -146,7 +169,7 @@ struct ncclComm {
     pthread_t job;
 
     /* A non-blocking communicator's group, which reaches its stream only when the state has been
-     * asked for a second time. */
+     * asked for a second time and all peers have come. */
     GArray *deferred; /* StandinPart */
     guint n_polls;
 };
@@ -172,7 +195,7 @@ struct StandinPart {
     /* progress */
     StandinHeader header;
     guint64 header_moved, n_moved; /* bytes */
-    gboolean begun, done;
+    gboolean met, begun, done;
 };
 
 /* nccl.h declares these without a prototype. */
@@ -217,7 +240,22 @@ guint standin_channel_of(const ncclComm_t comm, int peer, gboolean is_send, guin
 /* The channels of all messages of a group, one bit each. */
 uint64_t standin_parts_channels(const ncclComm_t comm, const StandinPart *parts, guint n);
 
+/* ---- connections ---- */
+
+void standin_connect_init(ncclComm_t comm);
+void standin_connect_clear(ncclComm_t comm);
+
+/* Takes the memory of connections that `parts` need and tells the peers. */
+ncclResult_t standin_connect_begin(ncclComm_t comm, const StandinPart *parts, guint n);
+
+/* ncclSuccess when all peers have come, ncclInProgress, or why that will not be. */
+ncclResult_t standin_connect_poll(ncclComm_t comm);
+
 /* ---- groups ---- */
+
+/* Goes on with what a non-blocking communicator's group has left to do before its streams have it.
+ */
+void standin_group_poll(ncclComm_t comm);
 
 /* Queues parts of one communicator as one group on its streams; takes no ownership. */
 ncclResult_t standin_group_launch(ncclComm_t comm, StandinPart *parts, guint n);

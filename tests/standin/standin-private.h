@@ -101,6 +101,7 @@ guint standin_stream_leaks(void);
 guint standin_event_leaks(void);
 guint standin_comm_leaks(void);
 void standin_streams_print(void);
+void standin_connects_print(void);
 
 /* ---- devices and errors ---- */
 
@@ -122,6 +123,13 @@ cudaError_t standin_enter(const char *function);
 /* ---- memory ---- */
 
 gboolean standin_is_device(const void *address);
+
+/* Counts bytes of a device as in use; FALSE when it has no more. */
+gboolean standin_memory_take(int device, guint64 size);
+void standin_memory_give(int device, guint64 size);
+
+/* What other processes' ranks have taken of a device. */
+guint64 standin_memory_of_others(int device);
 
 /* Where the bytes are; host addresses are themselves. No check. */
 void *standin_bytes(const void *address);

@@ -46,9 +46,10 @@ static void die_stuck(const char *who) {
     }
     fprintf(stderr,
             "stand-in: stuck: nothing moved for %" G_GUINT64_FORMAT
-            " ms (seen by %s). Streams with work:\n",
+            " ms (seen by %s). Streams with work, and groups that are not on one yet:\n",
             standin_options()->timeout_ms, who);
     standin_streams_print();
+    standin_connects_print();
     fflush(stderr);
     _exit(STANDIN_EXIT_STUCK);
 }

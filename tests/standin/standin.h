@@ -63,6 +63,15 @@ uint64_t standin_message_channels(const struct ncclComm *comm, int peer, int is_
 uint64_t standin_group_channels(const struct ncclComm *comm);
 unsigned standin_group_ctas(const struct ncclComm *comm);
 
+/* Device memory that connections take, made and kept for the first message of each pair of ranks:
+ * of a communicator on its own device, and on a device by all, other ranks' PXN pools included. */
+uint64_t standin_connection_bytes(const struct ncclComm *comm);
+uint64_t standin_connection_bytes_of(int device);
+
+/* Threads that NCCL would have made so far for groups: one for each group on communicators that are
+ * not blocking. */
+unsigned standin_group_threads(void);
+
 /* Queues a kernel: `run` is called once on the stream's thread, then `drop`, with `closure`. */
 cudaError_t standin_launch(cudaStream_t stream, const char *name, void (*run)(void *closure),
                            void (*drop)(void *closure), void *closure);
