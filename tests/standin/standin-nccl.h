@@ -172,6 +172,8 @@ struct ncclComm {
      * asked for a second time and all peers have come. */
     GArray *deferred; /* StandinPart */
     guint n_polls;
+    guint64 launcher;
+    _Atomic guint64 launched_by;
 };
 
 typedef enum { STANDIN_SEND_RECEIVE, STANDIN_BROADCAST, STANDIN_ALL_GATHER } StandinKind;
@@ -257,8 +259,26 @@ ncclResult_t standin_connect_poll(ncclComm_t comm);
  */
 void standin_group_poll(ncclComm_t comm);
 
-/* Queues parts of one communicator as one group on its streams; takes no ownership. */
-ncclResult_t standin_group_launch(ncclComm_t comm, StandinPart *parts, guint n);
+/* Queues parts of one communicator as one group on its streams, after standin_launch_begin; takes
+ * no ownership. */
+ncclResult_t standin_group_launch(ncclComm_t comm, StandinPart *parts, guint n, guint64 launcher);
+
+/* ---- the order of launches ---- */
+
+/* Who launches: the calling thread, or one that NCCL would have made. */
+guint64 standin_launcher(void);
+guint64 standin_launcher_new(void);
+
+/* Around a launch; the end says whether another thread has launched meanwhile. `begin` may be
+ * called long before. */
+void standin_launch_begin(ncclComm_t comm, guint64 launcher);
+ncclResult_t standin_launch_end(ncclComm_t comm, guint64 launcher);
+
+/* The place of a kernel among all of its device; waits for its turn, if there is an order; it has
+ * started. */
+uint32_t standin_order_ticket(int device);
+void standin_order_wait(int device, uint32_t ticket);
+void standin_order_started(int device);
 
 /* What the stream's thread does with the parts of one kernel: returns when all are done, or FALSE
  * when the communicator was aborted, its device lost or a peer gone. */

@@ -177,6 +177,7 @@ static void read_options(void) {
         .leaks = from_environment("REFIT_STANDIN_LEAKS", 1) != 0,
         .tells_faults = from_environment("REFIT_STANDIN_FAULT_LOG", 0) != 0,
         .tcp = transport != NULL && strcmp(transport, "tcp") == 0,
+        .sms = (guint)MIN(MAX(1, from_environment("REFIT_STANDIN_SMS", 132)), G_MAXINT),
         .plan_ops = (guint)from_environment("REFIT_STANDIN_PLAN_OPS", 0),
         .block_threads = (guint)MAX(1, from_environment("REFIT_STANDIN_BLOCK_THREADS", 1)),
         .jitter_us = from_environment("REFIT_STANDIN_JITTER_US", 0),

@@ -41,6 +41,7 @@ typedef struct {
     gboolean leaks;        /* leftovers at exit end the process with STANDIN_EXIT_MISUSE */
     gboolean tells_faults; /* on stderr, as they happen */
     gboolean tcp;          /* NCCL moves bytes through sockets, not through memory */
+    guint sms;             /* slots of a device for CTAs */
     guint plan_ops;        /* send and receive pairs of a group that run together; 0: all */
     guint block_threads;
     guint64 jitter_us;
@@ -102,6 +103,7 @@ guint standin_event_leaks(void);
 guint standin_comm_leaks(void);
 void standin_streams_print(void);
 void standin_connects_print(void);
+void standin_rooms_print(void);
 
 /* ---- devices and errors ---- */
 
@@ -137,6 +139,14 @@ void *standin_bytes(const void *address);
 /* NULL when [address, address + size) lies in one live block, of `device` unless that is negative,
  * or, with host_ok, in host memory. Else why not. */
 const char *standin_range_error(const void *address, guint64 size, int device, gboolean host_ok);
+
+/* ---- room ---- */
+
+/* Takes between `least` and `most` of a device's slots for CTAs, and waits for them unless *aborted
+ * (may be NULL) becomes true or the device is lost: 0 then. */
+guint standin_room_take(int device, guint least, guint most, const _Atomic bool *aborted,
+                        const char *who);
+void standin_room_give(int device, guint n);
 
 /* ---- streams ---- */
 

@@ -50,6 +50,7 @@ static void die_stuck(const char *who) {
             standin_options()->timeout_ms, who);
     standin_streams_print();
     standin_connects_print();
+    standin_rooms_print();
     fflush(stderr);
     _exit(STANDIN_EXIT_STUCK);
 }

@@ -72,9 +72,10 @@ uint64_t standin_connection_bytes_of(int device);
  * not blocking. */
 unsigned standin_group_threads(void);
 
-/* Queues a kernel: `run` is called once on the stream's thread, then `drop`, with `closure`. */
-cudaError_t standin_launch(cudaStream_t stream, const char *name, void (*run)(void *closure),
-                           void (*drop)(void *closure), void *closure);
+/* Queues a kernel of that many blocks: `run` is called once on the stream's thread, then `drop`,
+ * with `closure`. */
+cudaError_t standin_launch(cudaStream_t stream, const char *name, unsigned n_blocks,
+                           void (*run)(void *closure), void (*drop)(void *closure), void *closure);
 
 #ifdef __cplusplus
 }
