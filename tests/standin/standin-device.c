@@ -4,6 +4,8 @@
 
 #include "standin-private.h"
 
+#include <string.h>
+
 static _Thread_local int current_device;
 static _Thread_local cudaError_t last_error;
 
@@ -38,6 +40,9 @@ cudaError_t standin_error(cudaError_t error) {
 cudaError_t standin_enter(const char *function) {
     if (standin_options()->no_driver) {
         return cudaErrorInsufficientDriver;
+    }
+    if (strcmp(function, "cudaGetDeviceCount") != 0) { /* which makes no context */
+        standin_queues_open();
     }
     if (standin_fault(function, current_device)) {
         return standin_device_lost(current_device) ? cudaErrorECCUncorrectable : cudaErrorUnknown;

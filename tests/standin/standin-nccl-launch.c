@@ -82,6 +82,7 @@ static guint start(GroupOp *group) {
                                          "a group without room on its device");
     atomic_store_explicit(&group->state, STATE_RUNS, memory_order_relaxed);
     standin_order_started(comm->device);
+    standin_op_begun(&group->op);
     return held;
 }
 
@@ -212,6 +213,7 @@ static ncclResult_t enqueue_self_copies(ncclComm_t comm, cudaStream_t stream,
 static GroupOp *group_new(ncclComm_t comm, const StandinPart *parts, guint n) {
     GroupOp *group = STANDIN_OP_NEW(GroupOp, run_group, "group");
     group->op.describe = describe_group;
+    group->op.begins_late = TRUE;
     group->comm = comm;
     group->parts = g_new(StandinPart, n);
     group->cuts = g_array_new(FALSE, FALSE, sizeof(guint));
@@ -258,6 +260,7 @@ ncclResult_t standin_group_launch(ncclComm_t comm, StandinPart *parts, guint n, 
         return result;
     }
     comm->group_channels = standin_parts_channels(comm, parts, n);
+    standin_rate_count(comm, parts, n);
     GroupOp *group = group_new(comm, parts, n);
     group->number = comm->n_launched++;
     group->order = standin_order_ticket(comm->device);

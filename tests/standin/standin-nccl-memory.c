@@ -318,9 +318,10 @@ static uint32_t look(StandinLink *link) {
     return atomic_load_explicit(&link->segment->bells[link->rank], memory_order_relaxed);
 }
 
-static void wait_for(StandinLink *link, uint32_t seen, const guint8 *wants, const char *who) {
+static void wait_for(StandinLink *link, uint32_t seen, const guint8 *wants, gint64 at_most_ns,
+                     const char *who) {
     (void)wants;
-    standin_sleep(&link->segment->bells[link->rank], seen, who);
+    standin_sleep_at_most(&link->segment->bells[link->rank], seen, at_most_ns, who);
 }
 
 static void interrupt(StandinLink *link) {

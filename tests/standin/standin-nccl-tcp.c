@@ -23,6 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { POLL_MS = 20, ADDRESS_SIZE = 48, GROUP_SIZE = 64, N_PLACES = 2 };
@@ -464,7 +465,9 @@ static uint32_t look(StandinLink *link) {
     return 0;
 }
 
-static void wait_for(StandinLink *link, uint32_t seen, const guint8 *wants, const char *who) {
+static void wait_for(StandinLink *link, uint32_t seen, const guint8 *wants, gint64 at_most_ns,
+                     const char *who) {
+    const struct timespec limit = {.tv_nsec = MIN(at_most_ns, STANDIN_SLEEP_NS)};
     g_autofree struct pollfd *entries = g_new(struct pollfd, 2 * (gsize)link->n);
     nfds_t n = 0;
     (void)seen;
@@ -477,7 +480,7 @@ static void wait_for(StandinLink *link, uint32_t seen, const guint8 *wants, cons
             entries[n++] = (struct pollfd){.fd = link->from[i], .events = POLLIN};
         }
     }
-    poll(entries, n, POLL_MS);
+    ppoll(entries, n, &limit, NULL);
     standin_watch(who);
 }
 

@@ -87,7 +87,8 @@ typedef struct {
     /* `look` before trying to move bytes, `wait` when nothing moved: sleeps until something may
      * have changed since, a short while at most. `wants` has an entry per peer. */
     uint32_t (*look)(StandinLink *link);
-    void (*wait)(StandinLink *link, uint32_t seen, const guint8 *wants, const char *who);
+    void (*wait)(StandinLink *link, uint32_t seen, const guint8 *wants, gint64 at_most_ns,
+                 const char *who);
     void (*interrupt)(StandinLink *link); /* from another thread: ends a wait */
 } StandinTransport;
 
@@ -152,8 +153,10 @@ struct ncclComm {
     StandinConfig config;
     StandinLayout layout;
     StandinConnections connections;
-    _Atomic uint32_t n_callers; /* host threads within a blocking group */
-    uint64_t group_channels;    /* of the last group, one bit each */
+    _Atomic uint32_t n_callers;                     /* host threads within a blocking group */
+    uint64_t group_channels;                        /* of the last group, one bit each */
+    guint64 channel_bytes[2][STANDIN_MAX_CHANNELS]; /* received, sent; by the host */
+    double taken_until_ns[2][STANDIN_MAX_CHANNELS]; /* the same; by the group that runs */
     guint n_splits;
     _Atomic int error; /* ncclResult_t, as ncclCommGetAsyncError reports it */
     _Atomic bool aborted;
@@ -197,6 +200,7 @@ struct StandinPart {
     /* progress */
     StandinHeader header;
     guint64 header_moved, n_moved; /* bytes */
+    guint n_channels;              /* with a rate */
     gboolean met, begun, done;
 };
 
@@ -241,6 +245,18 @@ guint standin_channel_of(const ncclComm_t comm, int peer, gboolean is_send, guin
 
 /* The channels of all messages of a group, one bit each. */
 uint64_t standin_parts_channels(const ncclComm_t comm, const StandinPart *parts, guint n);
+
+/* ---- rates ---- */
+
+/* How many bytes of a message may move now; when none, *wait_ns is lowered to when some may. */
+guint64 standin_rate_allows(StandinPart *part, gint64 *wait_ns);
+void standin_rate_moved(StandinPart *part, guint64 bytes);
+
+/* Whether the time of what has moved so far is over; lowers *wait_ns likewise. */
+gboolean standin_rate_is_free(StandinPart *part, gint64 *wait_ns);
+
+/* Adds a group's bytes to those of its channels. */
+void standin_rate_count(ncclComm_t comm, const StandinPart *parts, guint n);
 
 /* ---- connections ---- */
 

@@ -182,6 +182,7 @@ static void read_options(void) {
         .block_threads = (guint)MAX(1, from_environment("REFIT_STANDIN_BLOCK_THREADS", 1)),
         .jitter_us = from_environment("REFIT_STANDIN_JITTER_US", 0),
         .timeout_ms = from_environment("REFIT_STANDIN_TIMEOUT_MS", 10000),
+        .channel_rate = from_environment("REFIT_STANDIN_CHANNEL_RATE", 0),
         .ring = MAX(256, from_environment("REFIT_STANDIN_RING", 16384)),
         .memory = from_environment("REFIT_STANDIN_MEMORY", (guint64)80 << 30),
         .span = from_environment("REFIT_STANDIN_SPAN", (guint64)1 << 35),

@@ -46,9 +46,10 @@ typedef struct {
     guint block_threads;
     guint64 jitter_us;
     guint64 timeout_ms;
-    guint64 ring;   /* bytes between two ranks */
-    guint64 memory; /* bytes of a device */
-    guint64 span;   /* bytes of addresses, all devices together; never used twice */
+    guint64 channel_rate; /* bytes per second; 0: any */
+    guint64 ring;         /* bytes between two ranks */
+    guint64 memory;       /* bytes of a device */
+    guint64 span;         /* bytes of addresses, all devices together; never used twice */
 } StandinOptions;
 
 const StandinOptions *standin_options(void);
@@ -87,7 +88,9 @@ void standin_progress(void);
 
 /* Waits until *gate may differ from `seen`, for 20 ms at most; ends the process when nothing has
  * moved for too long. No happens-before edge. `who` is for the report. */
+enum { STANDIN_SLEEP_NS = 20 * 1000 * 1000 };
 void standin_sleep(_Atomic uint32_t *gate, uint32_t seen, const char *who);
+void standin_sleep_at_most(_Atomic uint32_t *gate, uint32_t seen, gint64 ns, const char *who);
 void standin_watch(const char *who); /* the check alone */
 void standin_wake(_Atomic uint32_t *gate);
 
@@ -150,6 +153,24 @@ void standin_room_give(int device, guint n);
 
 /* ---- streams ---- */
 
+/* A hardware queue of a device. */
+typedef struct StandinQueue StandinQueue;
+
+void standin_queues_open(void); /* reads how many; later calls do nothing */
+StandinQueue *standin_queue_of_next(int device);
+guint standin_queue_number(const StandinQueue *queue);
+
+/* Around a ticket and what must come in the same order; no happens-before edge for the sanitizer.
+ */
+void standin_queue_lock(StandinQueue *queue);
+void standin_queue_unlock(StandinQueue *queue);
+uint32_t standin_queue_ticket(StandinQueue *queue);
+
+/* Waits until all before the ticket have begun; says that the one at the front has. */
+gboolean standin_queue_is_at(const StandinQueue *queue, uint32_t ticket);
+void standin_queue_wait(StandinQueue *queue, uint32_t ticket);
+void standin_queue_begun(StandinQueue *queue);
+
 typedef struct StandinOp StandinOp;
 struct StandinOp {
     _Atomic(StandinOp *) next;
@@ -157,10 +178,16 @@ struct StandinOp {
     void (*describe)(const StandinOp *op, char *text, size_t size); /* may be NULL */
     const char *name;
     cudaStream_t stream;
+    uint32_t ticket;      /* in the stream's hardware queue */
+    gboolean begins_late; /* calls standin_op_begun by itself, or has begun when it ends */
+    gboolean has_begun;
 };
 
 /* Appends `op`, which begins a g_malloc'd struct that the stream frees after it ran. */
 void standin_enqueue(cudaStream_t stream, StandinOp *op);
+
+/* An operation has begun: what is behind it in its hardware queue may, too. Once at least. */
+void standin_op_begun(StandinOp *op);
 
 /* NULL when `stream` may be given work, else why not. */
 const char *standin_stream_error(cudaStream_t stream);

@@ -76,7 +76,11 @@ void standin_wake(_Atomic uint32_t *gate) {
 }
 
 void standin_sleep(_Atomic uint32_t *gate, uint32_t seen, const char *who) {
-    const struct timespec limit = {.tv_nsec = 20 * 1000 * 1000};
+    standin_sleep_at_most(gate, seen, STANDIN_SLEEP_NS, who);
+}
+
+void standin_sleep_at_most(_Atomic uint32_t *gate, uint32_t seen, gint64 ns, const char *who) {
+    const struct timespec limit = {.tv_nsec = MIN(ns, STANDIN_SLEEP_NS)};
     syscall(SYS_futex, gate, FUTEX_WAIT, seen, &limit, NULL, 0);
     standin_watch(who);
 }

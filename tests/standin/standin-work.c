@@ -191,6 +191,7 @@ static void run_kernel(StandinOp *op) {
     const int device = standin_device();
     const guint held =
         standin_room_take(device, 1, call->n_blocks, NULL, "a kernel without room on its device");
+    standin_op_begun(op);
     if (!standin_kernel_fault(op->name, device) && !standin_device_lost(device)) {
         run_timed(call);
     }
@@ -205,6 +206,7 @@ static void enqueue_call(cudaStream_t stream, CallOp shape, const char *name,
     call->drop = shape.drop;
     call->argument = shape.argument;
     call->n_blocks = shape.n_blocks;
+    call->op.begins_late = run == run_kernel;
     standin_enqueue(stream, &call->op);
 }
 

@@ -63,6 +63,9 @@ uint64_t standin_message_channels(const struct ncclComm *comm, int peer, int is_
 uint64_t standin_group_channels(const struct ncclComm *comm);
 unsigned standin_group_ctas(const struct ncclComm *comm);
 
+/* What a channel of the communicator has been given so far to send, or to receive. */
+uint64_t standin_channel_bytes(const struct ncclComm *comm, int is_send, unsigned channel);
+
 /* Device memory that connections take, made and kept for the first message of each pair of ranks:
  * of a communicator on its own device, and on a device by all, other ranks' PXN pools included. */
 uint64_t standin_connection_bytes(const struct ncclComm *comm);
