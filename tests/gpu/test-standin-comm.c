@@ -6,6 +6,8 @@
 #include "standin-child.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <string.h>
 
 #define SIZE ((size_t)1000)
@@ -41,6 +43,27 @@ static void body_duplicate(void) {
 
 static void test_duplicate(void) {
     child_passes(body_duplicate, NULL);
+}
+
+/* Nobody has a communicator that blocks before the last rank has come. */
+static _Atomic bool last_came;
+
+static void rank_late(Rank *rank, const ncclUniqueId *id) {
+    if (rank->rank == 2) {
+        g_usleep(50 * 1000);
+        atomic_store(&last_came, true);
+    }
+    NCCL(ncclCommInitRank(&rank->comm, rank->n, *id, rank->rank));
+    CHECK(atomic_load(&last_came));
+    NCCL(ncclCommDestroy(rank->comm));
+}
+
+static void body_late(void) {
+    ranks_run_bare(3, RANKS_AS_THREADS, rank_late);
+}
+
+static void test_late(void) {
+    child_passes(body_late, NULL);
 }
 
 /* ---- communicators ---- */
@@ -426,6 +449,7 @@ static void test_fault(void) {
 int main(int argc, char **argv) {
     g_test_init(&argc, &argv, NULL);
     g_test_add_func("/comm/two-ranks-on-one-device-are-refused", test_duplicate);
+    g_test_add_func("/comm/a-set-up-that-blocks-waits-for-all-ranks", test_late);
     g_test_add_func("/comm/a-split-orders-ranks-by-key", test_split);
     g_test_add_func("/comm/a-non-blocking-group-starts-when-asked-for", test_nonblocking);
     g_test_add_func("/comm/an-absent-rank-can-be-given-up", test_absent);
