@@ -180,12 +180,14 @@ static void body_devices(void) {
 /* A kernel that finds no room is at the front, too. */
 static void body_no_room(void) {
     cudaStream_t a = stream_new(), b = stream_new(), c = stream_new();
+    char *bytes = device_new(8, 1);
     launch(a, gate);
     launch(b, mark); /* no slot left */
-    CUDA(cudaMemsetAsync(NULL, 0, 0, c));
+    CUDA(cudaMemsetAsync(bytes, 0, 8, c));
     g_usleep(50 * 1000);
     CHECK(cudaStreamQuery(b) == cudaErrorNotReady && cudaStreamQuery(c) == cudaErrorNotReady);
     settle();
+    CUDA(cudaFree(bytes));
     CUDA(cudaStreamDestroy(a));
     CUDA(cudaStreamDestroy(b));
     CUDA(cudaStreamDestroy(c));

@@ -213,7 +213,7 @@ static void set_waiting(ncclComm_t from, ncclComm_t to) {
 }
 
 static gboolean has(const ncclComm_t comm, int peer, gboolean is_send, guint flag) {
-    return (comm->connections.flags[peer] >> (is_send ? 0 : FOR_RECEIVE) & flag) != 0;
+    return ((guint)comm->connections.flags[peer] >> (is_send ? 0 : FOR_RECEIVE) & flag) != 0;
 }
 
 static void set(ncclComm_t comm, int peer, gboolean is_send, guint flag) {
