@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define SIZE ((size_t)1000)
@@ -251,6 +252,32 @@ static void body_unmet_processes(void) {
     ranks_run(2, RANKS_AS_PROCESSES, rank_unmet);
 }
 
+/* Its device is lost meanwhile: by another thread's call. */
+static void *lose_later(void *argument) {
+    int n;
+    (void)argument;
+    g_usleep(50 * 1000);
+    CHECK(cudaGetDeviceCount(&n) == cudaErrorECCUncorrectable);
+    return NULL;
+}
+
+static void rank_unmet_lost(Rank *rank) {
+    if (rank->rank == 0) {
+        pthread_t other;
+        char *a = device_new(SIZE, 0);
+        CHECK(pthread_create(&other, NULL, lose_later, NULL) == 0);
+        CHECK(ncclSend(a, SIZE, ncclUint8, 1, rank->comm, rank->stream) == ncclUnhandledCudaError);
+        pthread_join(other, NULL);
+        NCCL(ncclCommAbort(rank->comm));
+        exit(0);
+    }
+    g_usleep(10 * 1000 * 1000);
+}
+
+static void body_unmet_lost(void) {
+    ranks_run(2, RANKS_AS_THREADS, rank_unmet_lost);
+}
+
 /* The same without blocking: in progress until it is given up. */
 static void rank_unmet_nonblocking(Rank *rank, const ncclUniqueId *id) {
     ncclResult_t state = ncclSuccess;
@@ -280,6 +307,9 @@ static void test_unmet(void) {
     child_passes(body_unmet_processes, NULL);
     child_passes(body_unmet_processes, tcp);
     child_passes(body_unmet_nonblocking, NULL);
+    const char *const lost[] = {"REFIT_STANDIN_FAULT=cudaGetDeviceCount:0:1:lost",
+                                "REFIT_STANDIN_LEAKS=0", NULL};
+    child_passes(body_unmet_lost, lost);
 }
 
 /* A group of a communicator that waits on its host and one that does not. */

@@ -103,6 +103,10 @@ static ncclResult_t wait_connected(const GArray *posts) {
             if (atomic_load_explicit(&comm->aborted, memory_order_relaxed)) {
                 return ncclInternalError; /* as NCCL's waits end */
             }
+            if (standin_device_lost(comm->device)) {
+                return standin_nccl_fail(comm, ncclUnhandledCudaError,
+                                         "Cuda failure 'uncorrectable ECC'");
+            }
             const ncclResult_t result = standin_connect_poll(comm);
             if (result != ncclSuccess && result != ncclInProgress) {
                 return result;
