@@ -205,10 +205,13 @@ void refit_gpu_comms_abort(RefitGpuRank *self) {
     memset(self->n_comms, 0, sizeof self->n_comms);
 }
 
-void refit_gpu_comms_leave(RefitGpuRank *self) {
-    self->broken = self->hung = TRUE;
-    self->world = NULL;
-    memset(self->n_comms, 0, sizeof self->n_comms);
+void refit_gpu_comms_leave(RefitGpuRank *self, ncclComm_t used) {
+    for (guint link = 0; link < REFIT_N_LINKS; link++)
+        for (guint i = 0; i < self->n_comms[link]; i++)
+            if (self->comms[link][i] == used)
+                self->comms[link][i--] = self->comms[link][--self->n_comms[link]];
+    refit_gpu_comms_abort(self);
+    self->hung = TRUE;
 }
 
 /* All of a link class; their groups are done. */

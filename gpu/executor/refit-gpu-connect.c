@@ -8,9 +8,10 @@
  * has, and says beforehand when memory is short (refit-schedule-comms.h has the rule).
  *
  * Here NCCL waits for peers inside of its calls. So a thread makes them, and the rank's own waits
- * for it as long as its time lasts. When that is over the thread is left to itself: to abort a
- * communicator that it uses would free it under its hands. The rank then counts as one whose device
- * hangs, and keeps what it has until its process ends.
+ * for it as long as its time lasts. When that is over the thread is left to itself with the
+ * communicator that it uses, which an abort would free under its hands; should it come back, it
+ * aborts that itself. The rank then counts as one whose device hangs, and keeps what it has until
+ * its process ends.
  *
  * Peers are met by distance, so many distances in a group, nearest first: what a rank sends in a
  * group, its peer receives in the same one, and no group is larger than others may be. Cost: a
@@ -39,7 +40,10 @@ typedef struct {
     guint n;
     Meeting meetings[REFIT_N_LINKS * REFIT_SCHEDULE_COMMS];
     ncclResult_t result;
-    guint failed; /* the meeting that ended with it */
+    GMutex lock; /* of the four below */
+    guint now;   /* the meeting in work, or that ended with the result */
+    gboolean inside, stops;
+    gboolean left; /* its communicator is this thread's alone */
 } Meetings;
 
 static void leave(Meetings *self) {
@@ -49,6 +53,7 @@ static void leave(Meetings *self) {
         g_array_unref(self->meetings[i].sends);
         g_array_unref(self->meetings[i].receives);
     }
+    g_mutex_clear(&self->lock);
     g_free(self);
 }
 
@@ -104,19 +109,52 @@ static ncclResult_t submit(const Meetings *self, const Meeting *meeting, guint f
     return result == ncclSuccess ? end : result;
 }
 
+/* Whether to make one more call. */
+static gboolean enter(Meetings *self, guint meeting) {
+    gboolean enters;
+
+    g_mutex_lock(&self->lock);
+    enters = self->inside = !self->stops;
+    self->now = meeting;
+    g_mutex_unlock(&self->lock);
+    return enters;
+}
+
+/* From a call: late, perhaps, and then with a communicator that has been left to it. */
+static void come_back(Meetings *self) {
+    gboolean left;
+
+    g_mutex_lock(&self->lock);
+    self->inside = FALSE;
+    left = self->left;
+    g_mutex_unlock(&self->lock);
+    if (left)
+        ncclCommAbort(self->meetings[self->now].comm);
+}
+
+/* One communicator's groups. */
+static ncclResult_t meet_in(Meetings *self, guint number) {
+    const Meeting *meeting = &self->meetings[number];
+    ncclResult_t result = ncclSuccess;
+
+    for (guint first = 0; first < meeting->n && result == ncclSuccess; first += DISTANCES) {
+        if (!has_any(meeting, first))
+            continue;
+        if (!enter(self, number))
+            return ncclSuccess;
+        result = submit(self, meeting, first);
+        come_back(self);
+    }
+    return result;
+}
+
 static gpointer meet_all(gpointer data) {
     Meetings *self = data;
     ncclResult_t result =
         cudaSetDevice(self->device) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
 
-    for (guint i = 0; i < self->n && result == ncclSuccess; i++) {
-        const Meeting *meeting = &self->meetings[i];
-
-        self->failed = i;
-        for (guint first = 0; first < meeting->n && result == ncclSuccess; first += DISTANCES)
-            if (has_any(meeting, first))
-                result = submit(self, meeting, first);
-    }
+    for (guint i = 0; i < self->n && result == ncclSuccess; i++)
+        result = meet_in(self, i);
     self->result = result;
     g_atomic_int_set(&self->done, 1);
     leave(self);
@@ -162,6 +200,7 @@ static Meetings *list_meetings(const RefitGpuRank *self) {
     Meetings *meetings = g_new0(Meetings, 1);
 
     meetings->n_users = 2;
+    g_mutex_init(&meetings->lock);
     meetings->device = self->device;
     meetings->stream = self->work->main;
     meetings->greetings = self->work->greetings;
@@ -171,13 +210,26 @@ static Meetings *list_meetings(const RefitGpuRank *self) {
     return meetings;
 }
 
-/* Whether the thread has come back; if not, nobody may use what it uses. */
+/* The thread makes no more calls. If it is in one, nobody may use that communicator. */
+static void stop(RefitGpuRank *self, Meetings *meetings) {
+    ncclComm_t used;
+
+    g_mutex_lock(&meetings->lock);
+    meetings->stops = TRUE;
+    meetings->left = meetings->inside;
+    used = meetings->left ? meetings->meetings[meetings->now].comm : NULL;
+    g_mutex_unlock(&meetings->lock);
+    if (used != NULL)
+        refit_gpu_comms_leave(self, used);
+}
+
+/* Whether the thread has come back. */
 static gboolean wait_for_thread(RefitGpuRank *self, Meetings *meetings, GError **error) {
     RefitGpuPoll poll = {0};
 
     while (g_atomic_int_get(&meetings->done) == 0)
         if (!refit_gpu_linger(self, &poll, "connecting to peers", error)) {
-            refit_gpu_comms_leave(self);
+            stop(self, meetings);
             return FALSE;
         }
     return TRUE;
@@ -202,7 +254,7 @@ static gboolean meet(RefitGpuRank *self, GError **error) {
 
     g_thread_unref(g_thread_new("refit-connect", meet_all, meetings));
     well = wait_for_thread(self, meetings, error) &&
-           refit_gpu_nccl(self, meetings->meetings[meetings->failed].comm, meetings->result,
+           refit_gpu_nccl(self, meetings->meetings[meetings->now].comm, meetings->result,
                           "connecting to peers", error) &&
            wait_until_met(self, error);
     leave(meetings);

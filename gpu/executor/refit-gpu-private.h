@@ -287,8 +287,8 @@ void refit_gpu_comms_close(RefitGpuRank *self);
 gint64 refit_gpu_comms_patience_us(const RefitGpuRank *self);
 /* Aborts all at the same time: each may have work that waits for another's. Sets `hung`. */
 void refit_gpu_comms_abort(RefitGpuRank *self);
-/* Leaves them as they are, for ever: another thread uses them. Sets `hung`. */
-void refit_gpu_comms_leave(RefitGpuRank *self);
+/* Aborts all but one that another thread uses, which is left as it is, for ever. Sets `hung`. */
+void refit_gpu_comms_leave(RefitGpuRank *self, ncclComm_t used);
 /* Whether all communicators are well: what they moved may be done without having come. */
 gboolean refit_gpu_comms_check(RefitGpuRank *self, const char *what, GError **error)
     G_GNUC_WARN_UNUSED_RESULT;

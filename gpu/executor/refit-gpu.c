@@ -203,6 +203,17 @@ static gboolean join(RefitGpuRank *self, const char *gpu, GError **error) {
     return agree_on_comms(self, REFIT_GPU_PHASE_OPEN, failure, error);
 }
 
+/* Where the device, or a call of NCCL, does not end its work, to give back what it may use would be
+ * to wait for ever. */
+static void drop_work(RefitGpuRank *self) {
+    if (self->work != NULL && self->hung) {
+        self->work->staging = self->work->greetings = 0;
+        self->work->table = NULL;
+        self->work->main = NULL;
+    }
+    g_clear_pointer(&self->work, refit_gpu_work_free);
+}
+
 static void close_rank(gpointer rank) {
     RefitGpuRank *self = rank;
 
@@ -213,12 +224,7 @@ static void close_rank(gpointer rank) {
     if (self->running) /* its groups would be waited for */
         refit_gpu_comms_abort(self);
     refit_gpu_comms_close(self);
-    if (self->work != NULL && self->hung) { /* to free these would be to wait for ever */
-        self->work->staging = 0;
-        self->work->table = NULL;
-        self->work->greetings = 0;
-    }
-    refit_gpu_work_free(self->work);
+    drop_work(self);
     refit_gpu_forget_followed(self);
     refit_version_free(self->version);
     g_mutex_clear(&self->lock);
@@ -384,7 +390,7 @@ static gboolean prepare(gpointer rank, const RefitExecutorWork *what, GError **e
     }
     if (refit_gpu_agree(self, &mine, failure, compare_plans, error) && make_comms(self, error))
         return TRUE;
-    g_clear_pointer(&self->work, refit_gpu_work_free);
+    drop_work(self);
     return FALSE;
 }
 

@@ -362,11 +362,11 @@ static void prepare_wrongly(Member *self) {
  */
 static void check_connections(const Member *self) {
     const RefitSchedule *schedule = self->set->schedule;
-    guint64 taken = standin_connection_bytes((int)self->rank), nvlink = 0;
+    guint64 taken = standin_connection_bytes_of((int)self->rank), nvlink = 0;
     gboolean network = FALSE;
 
     CHECK(standin_group_threads() == 0);
-    if (g_getenv("REFIT_STANDIN_GPUS_PER_HOST") == NULL || self->run->as != RANKS_AS_THREADS)
+    if (g_getenv("REFIT_STANDIN_HOST_DEVICES") == NULL || self->run->as != RANKS_AS_THREADS)
         return;
     for (guint i = 0; i < schedule->n_comms[REFIT_LINK_NVLINK]; i++)
         nvlink += refit_schedule_comm_bytes(schedule, self->rank, REFIT_LINK_NVLINK, i);

@@ -54,6 +54,8 @@ static void body(void) {
 
     if (run.timeout_s == 0)
         run.timeout_s = 0.6 * scene.patience;
+    if (what->connecting) /* a thread that NCCL keeps waiting for a peer is left to itself */
+        run.untidy = TRUE;
     run.then = then;
     executor_run(set, &run);
 }

@@ -28,7 +28,7 @@ static void body(void) {
 static void test_room(void) {
     scene = (ExecutorRun){.n_runs = 1, .timeout_s = 60};
     child_passes(body,
-                 (const char *const[]){"REFIT_STANDIN_DEVICES=64", "REFIT_STANDIN_GPUS_PER_HOST=4",
+                 (const char *const[]){"REFIT_STANDIN_DEVICES=64", "REFIT_STANDIN_HOST_DEVICES=4",
                                        "REFIT_STANDIN_MEMORY=386007040", NULL});
     scene.must_fail = TRUE;
     scene.error_has =
@@ -45,7 +45,7 @@ static void test_memory(void) {
     for (guint c = 0; c < G_N_ELEMENTS(cases); c++)
         for (guint s = 0; refit_strategies()[s] != NULL; s++) {
             g_autoptr(RefitCase) refit_case = fault_case_load(cases[c]);
-            g_autofree char *hosts = g_strdup_printf("REFIT_STANDIN_GPUS_PER_HOST=%u",
+            g_autofree char *hosts = g_strdup_printf("REFIT_STANDIN_HOST_DEVICES=%u",
                                                      refit_case->topology->gpus_per_node);
 
             case_name = cases[c];
@@ -80,6 +80,7 @@ static void test_lost(void) {
                           .timeout_s = 60,
                           .informs = TRUE,
                           .must_fail = TRUE,
+                          .untidy = TRUE,
                           .error_has = "remote process exited"};
     child_passes(body,
                  (const char *const[]){"REFIT_STANDIN_DEVICES=64", "REFIT_STANDIN_TRANSPORT=tcp",

@@ -5,6 +5,10 @@
 
 #include "standin-child.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define SIZE ((size_t)1000)
@@ -40,6 +44,27 @@ static void body_duplicate(void) {
 
 static void test_duplicate(void) {
     child_passes(body_duplicate, NULL);
+}
+
+/* Nobody has a communicator that blocks before the last rank has come. */
+static _Atomic bool last_came;
+
+static void rank_late(Rank *rank, const ncclUniqueId *id) {
+    if (rank->rank == 2) {
+        g_usleep(50 * 1000);
+        atomic_store(&last_came, true);
+    }
+    NCCL(ncclCommInitRank(&rank->comm, rank->n, *id, rank->rank));
+    CHECK(atomic_load(&last_came));
+    NCCL(ncclCommDestroy(rank->comm));
+}
+
+static void body_late(void) {
+    ranks_run_bare(3, RANKS_AS_THREADS, rank_late);
+}
+
+static void test_late(void) {
+    child_passes(body_late, NULL);
 }
 
 /* ---- communicators ---- */
@@ -179,6 +204,7 @@ static void give_up(Rank *rank, char *a, ncclResult_t expected) {
 
 static void rank_abort(Rank *rank) {
     char *a = device_new(SIZE, 0);
+    exchange(rank); /* connected, so that a group reaches its stream without the peer */
     if (rank->rank == 0) {
         give_up(rank, a, ncclSuccess);
     }
@@ -191,6 +217,148 @@ static void body_abort(void) {
 
 static void test_abort(void) {
     child_passes(body_abort, NULL);
+}
+
+/* Rank 1 never comes to the first message, for which both must meet on the host. */
+static void *abort_later(void *argument) {
+    g_usleep(100 * 1000);
+    NCCL(ncclCommAbort(argument));
+    return NULL;
+}
+
+static void rank_unmet(Rank *rank) {
+    char *a = device_new(SIZE, 0);
+    if (rank->rank == 0) {
+        pthread_t watcher;
+        ncclComm_t comm = rank->comm;
+        rank->comm = NULL;
+        CHECK(pthread_create(&watcher, NULL, abort_later, comm) == 0);
+        CHECK(ncclSend(a, SIZE, ncclUint8, 1, comm, rank->stream) == ncclInternalError);
+        pthread_join(watcher, NULL);
+        CUDA(cudaStreamQuery(rank->stream));
+        CHECK(standin_comms_of(0) == 0);
+    } else {
+        g_usleep(300 * 1000); /* a peer that leaves is another matter */
+    }
+    CHECK(standin_group_threads() == 0); /* neither takes one */
+    CUDA(cudaFree(a));
+}
+
+static void body_unmet(void) {
+    ranks_run(2, RANKS_AS_THREADS, rank_unmet);
+}
+
+static void body_unmet_processes(void) {
+    ranks_run(2, RANKS_AS_PROCESSES, rank_unmet);
+}
+
+/* Its device is lost meanwhile: by another thread's call. */
+static void *lose_later(void *argument) {
+    int n;
+    (void)argument;
+    g_usleep(50 * 1000);
+    CHECK(cudaGetDeviceCount(&n) == cudaErrorECCUncorrectable);
+    return NULL;
+}
+
+static void rank_unmet_lost(Rank *rank) {
+    if (rank->rank == 0) {
+        pthread_t other;
+        char *a = device_new(SIZE, 0);
+        CHECK(pthread_create(&other, NULL, lose_later, NULL) == 0);
+        CHECK(ncclSend(a, SIZE, ncclUint8, 1, rank->comm, rank->stream) == ncclUnhandledCudaError);
+        pthread_join(other, NULL);
+        NCCL(ncclCommAbort(rank->comm));
+        exit(0);
+    }
+    g_usleep(10 * 1000 * 1000);
+}
+
+static void body_unmet_lost(void) {
+    ranks_run(2, RANKS_AS_THREADS, rank_unmet_lost);
+}
+
+/* The same without blocking: in progress until it is given up. */
+static void rank_unmet_nonblocking(Rank *rank, const ncclUniqueId *id) {
+    ncclResult_t state = ncclSuccess;
+    NCCL(settle(nonblocking_comm(rank, id)));
+    if (rank->rank == 0) {
+        char *a = device_new(SIZE, 0);
+        cudaStream_t stream = stream_new();
+        CHECK(ncclSend(a, SIZE, ncclUint8, 1, rank->comm, stream) == ncclInProgress);
+        for (int i = 0; i < 100; i++) {
+            NCCL(ncclCommGetAsyncError(rank->comm, &state));
+            CHECK(state == ncclInProgress);
+        }
+        CUDA(cudaStreamDestroy(stream));
+        CUDA(cudaFree(a));
+        CHECK(standin_group_threads() == 1);
+    }
+    NCCL(ncclCommAbort(rank->comm));
+}
+
+static void body_unmet_nonblocking(void) {
+    ranks_run_bare(2, RANKS_AS_THREADS, rank_unmet_nonblocking);
+}
+
+static void test_unmet(void) {
+    const char *const tcp[] = {"REFIT_STANDIN_TRANSPORT=tcp", NULL};
+    child_passes(body_unmet, NULL);
+    child_passes(body_unmet_processes, NULL);
+    child_passes(body_unmet_processes, tcp);
+    child_passes(body_unmet_nonblocking, NULL);
+    const char *const lost[] = {"REFIT_STANDIN_FAULT=cudaGetDeviceCount:0:1:lost",
+                                "REFIT_STANDIN_LEAKS=0", NULL};
+    child_passes(body_unmet_lost, lost);
+}
+
+/* A group of a communicator that waits on its host and one that does not. */
+static void rank_mixed(Rank *rank) {
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclComm_t other;
+    char *a = device_new(SIZE, 0);
+    config.blocking = 0;
+    NCCL(ncclCommSplit(rank->comm, 0, 0, &other, &config)); /* the parent's kind: done at once */
+    CHECK(other != NULL);
+    NCCL(ncclGroupStart());
+    NCCL(ncclSend(a, SIZE, ncclUint8, 1 - rank->rank, rank->comm, rank->stream));
+    NCCL(ncclRecv(a, SIZE, ncclUint8, 1 - rank->rank, other, rank->stream));
+    ncclGroupEnd();
+}
+
+static void body_mixed(void) {
+    ranks_run(2, RANKS_AS_THREADS, rank_mixed);
+}
+
+/* A parent that does not block makes children that do; their set-up still runs beside the host. */
+static void rank_blocking_child(Rank *rank, const ncclUniqueId *id) {
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclComm_t child, copy;
+    rank->stream = stream_new();
+    NCCL(settle(nonblocking_comm(rank, id)));
+    CHECK(ncclCommSplit(rank->comm, 0, rank->rank, &child, &config) == ncclInProgress);
+    NCCL(settle(rank->comm));
+    ncclComm_t parent = rank->comm;
+    rank->comm = __atomic_load_n(&child, __ATOMIC_ACQUIRE);
+    exchange(rank); /* its calls end with success */
+    CHECK(standin_group_threads() == 0);
+    CHECK(ncclCommSplit(parent, 0, rank->rank, &copy, NULL) == ncclInProgress);
+    NCCL(settle(parent));
+    CHECK(ncclCommFinalize(__atomic_load_n(&copy, __ATOMIC_ACQUIRE)) == ncclInProgress);
+    NCCL(settle(copy));
+    NCCL(ncclCommDestroy(copy));
+    NCCL(ncclCommDestroy(rank->comm));
+    NCCL(ncclCommDestroy(parent));
+    CUDA(cudaStreamDestroy(rank->stream));
+}
+
+static void body_blocking_child(void) {
+    ranks_run_bare(2, RANKS_AS_THREADS, rank_blocking_child);
+}
+
+static void test_blocking_child(void) {
+    child_expect(body_mixed, NULL, STANDIN_EXIT_MISUSE, "blocking and nonblocking");
+    child_passes(body_blocking_child, NULL);
 }
 
 /* ---- faults ---- */
@@ -252,6 +420,7 @@ static void test_group_fails(void) {
 /* Rank 1 dies in its second call of cudaStreamQuery; rank 0 learns of it from its connection. */
 static void rank_killed(Rank *rank) {
     char *a = device_new(SIZE, 0);
+    exchange(rank);
     if (rank->rank == 1) {
         CHECK(cudaStreamQuery(rank->stream) == cudaSuccess);
         cudaStreamQuery(rank->stream);
@@ -310,10 +479,13 @@ static void test_fault(void) {
 int main(int argc, char **argv) {
     g_test_init(&argc, &argv, NULL);
     g_test_add_func("/comm/two-ranks-on-one-device-are-refused", test_duplicate);
+    g_test_add_func("/comm/a-set-up-that-blocks-waits-for-all-ranks", test_late);
     g_test_add_func("/comm/a-split-orders-ranks-by-key", test_split);
     g_test_add_func("/comm/a-non-blocking-group-starts-when-asked-for", test_nonblocking);
     g_test_add_func("/comm/an-absent-rank-can-be-given-up", test_absent);
     g_test_add_func("/comm/an-abort-ends-a-waiting-group", test_abort);
+    g_test_add_func("/comm/an-abort-ends-a-group-that-waits-for-its-peer", test_unmet);
+    g_test_add_func("/comm/a-parents-kind-and-its-childs", test_blocking_child);
     g_test_add_func("/comm/a-stalled-device-moves-nothing", test_stalled);
     g_test_add_func("/comm/an-error-in-a-group-stays", test_group_fails);
     g_test_add_func("/comm/a-killed-peer-is-noticed-over-sockets", test_killed);

@@ -301,7 +301,7 @@ static void forget(void *closure) {
 }
 
 static void launch(cudaStream_t stream, _Atomic int *n_runs) {
-    CUDA(standin_launch(stream, "count", count_run, forget, n_runs));
+    CUDA(standin_launch(stream, "count", 1, count_run, forget, n_runs));
 }
 
 /* Of three kernels, the second fails. */

@@ -184,6 +184,7 @@ static void test_two_streams(void) {
 
 /* ---- what NCCL would hang on ---- */
 
+/* Before they have met, the hosts wait; after that, the streams. */
 static void rank_ungrouped(Rank *rank) {
     char *a = device_new(SIZE, 0);
     NCCL(ncclSend(a, SIZE, ncclUint8, 1 - rank->rank, rank->comm, rank->stream));
@@ -191,19 +192,30 @@ static void rank_ungrouped(Rank *rank) {
     CUDA(cudaStreamSynchronize(rank->stream));
 }
 
+static void rank_ungrouped_again(Rank *rank) {
+    all_to_all(rank, SIZE);
+    rank_ungrouped(rank);
+}
+
 static void body_ungrouped(void) {
     ranks_run(2, RANKS_AS_THREADS, rank_ungrouped);
 }
 
+static void body_ungrouped_again(void) {
+    ranks_run(2, RANKS_AS_THREADS, rank_ungrouped_again);
+}
+
 static void body_ungrouped_processes(void) {
-    ranks_run(2, RANKS_AS_PROCESSES, rank_ungrouped);
+    ranks_run(2, RANKS_AS_PROCESSES, rank_ungrouped_again);
 }
 
 static void test_ungrouped(void) {
     child_expect(body_ungrouped, short_timeout, STANDIN_EXIT_STUCK,
-                 "group 0 of rank 1 of world: send/recv to rank 0 1000/1000");
+                 "a group of rank 1 of world connects: send/recv to rank 0");
+    child_expect(body_ungrouped_again, short_timeout, STANDIN_EXIT_STUCK,
+                 "group 1 of rank 1 of world: send/recv to rank 0 1000/1000");
     child_expect(body_ungrouped_processes, short_timeout, STANDIN_EXIT_STUCK,
-                 "group 0 of rank 1 of world: send/recv to rank 0 1000/1000");
+                 "group 1 of rank 1 of world: send/recv to rank 0 1000/1000");
 }
 
 static void rank_inverted(Rank *rank) {

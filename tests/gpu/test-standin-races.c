@@ -193,9 +193,14 @@ static void body(void) {
     ranks_run_bare(2, RANKS_AS_THREADS, rank_pipeline);
 }
 
+/* One queue, one slot and an order of launches: what delays an operation orders nothing. */
+static const char *const narrow[] = {"CUDA_DEVICE_MAX_CONNECTIONS=1", "REFIT_STANDIN_SMS=1",
+                                     "NCCL_LAUNCH_ORDER_IMPLICIT=1", NULL};
+
 static void test_bug(gconstpointer data) {
     bug = (Bug)GPOINTER_TO_INT(data);
     child_expect(body, NULL, REPORTED, "ThreadSanitizer: data race");
+    child_expect(body, narrow, REPORTED, "ThreadSanitizer: data race");
 }
 
 /* Several times, with delays, and in the hostile modes: the stand-in must not cry wolf. */
@@ -209,6 +214,7 @@ static void test_clean(void) {
         child_passes(body, NULL);
         child_passes(body, jitter);
         child_passes(body, hostile);
+        child_passes(body, narrow);
     }
 }
 

@@ -98,6 +98,7 @@ static void run_wait(StandinOp *op) {
 static void enqueue(cudaStream_t stream, Record *record, void (*run)(StandinOp *),
                     const char *name) {
     EventOp *op = STANDIN_OP_NEW(EventOp, run, name);
+    op->op.begins_late = run == run_wait;
     op->record = record;
     standin_enqueue(stream, &op->op);
 }

@@ -88,6 +88,6 @@ cudaError_t standin_kernel_launch(const char *name, void (*kernel)(Parameters...
     if (n_blocks == 0 || n_threads == 0 || n_threads > 1024) {
         return cudaErrorInvalidConfiguration;
     }
-    return standin_launch(stream, name, Launch::run, Launch::drop,
+    return standin_launch(stream, name, n_blocks, Launch::run, Launch::drop,
                           new Launch{kernel, n_blocks, n_threads, {arguments...}});
 }

@@ -116,10 +116,27 @@ void *standin_memory_of(uint64_t address) {
     return standin_bytes(pointer);
 }
 
+gboolean standin_memory_take(int device, guint64 size) {
+    const guint64 limit = standin_options()->memory;
+    const guint64 others = standin_memory_of_others(device);
+    if (size > limit || others > limit - size) {
+        return FALSE;
+    }
+    if (atomic_fetch_add_explicit(&in_use[device], size, memory_order_relaxed) >
+        limit - size - others) {
+        standin_memory_give(device, size);
+        return FALSE;
+    }
+    return TRUE;
+}
+
+void standin_memory_give(int device, guint64 size) {
+    atomic_fetch_sub_explicit(&in_use[device], size, memory_order_relaxed);
+}
+
 cudaError_t cudaMalloc(void **address_out, size_t size) {
     STANDIN_ENTER(cudaMalloc);
     const int device = standin_device();
-    const guint64 limit = standin_options()->memory;
     pthread_once(&once, reserve_all);
 
     if (address_out == NULL) {
@@ -129,12 +146,7 @@ cudaError_t cudaMalloc(void **address_out, size_t size) {
         *address_out = NULL;
         return cudaSuccess;
     }
-    if (size > limit || atomic_fetch_add_explicit(&in_use[device], size, memory_order_relaxed) +
-                                standin_connection_bytes(device) >
-                            limit - size) {
-        if (size <= limit) {
-            atomic_fetch_sub_explicit(&in_use[device], size, memory_order_relaxed);
-        }
+    if (!standin_memory_take(device, size)) {
         return standin_error(cudaErrorMemoryAllocation);
     }
     const guint64 padded = (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
@@ -202,7 +214,7 @@ cudaError_t cudaFree(void *address) {
     check_slack(block, bytes + before + block->size, block->n_mapped - before - block->size);
     madvise(bytes, block->n_mapped, MADV_DONTNEED);
     mprotect(bytes, block->n_mapped, PROT_NONE);
-    atomic_fetch_sub_explicit(&in_use[block->device], block->size, memory_order_relaxed);
+    standin_memory_give(block->device, block->size);
     return cudaSuccess;
 }
 
@@ -218,15 +230,13 @@ cudaError_t cudaFreeHost(void *address) {
     return cudaSuccess;
 }
 
-guint64 standin_memory_in_use(int device) {
-    return atomic_load_explicit(&in_use[device], memory_order_relaxed) +
-           standin_connection_bytes(device);
-}
-
 cudaError_t cudaMemGetInfo(size_t *free_out, size_t *total_out) {
     STANDIN_ENTER(cudaMemGetInfo);
+    const int device = standin_device();
+    const guint64 used = atomic_load_explicit(&in_use[device], memory_order_relaxed) +
+                         standin_memory_of_others(device);
     *total_out = standin_options()->memory;
-    *free_out = *total_out - MIN(*total_out, standin_memory_in_use(standin_device()));
+    *free_out = used < *total_out ? *total_out - used : 0;
     return cudaSuccess;
 }
 

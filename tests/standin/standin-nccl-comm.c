@@ -77,50 +77,61 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *id_out) {
     return ncclSuccess;
 }
 
-static guint64 host_hash(void) {
-    char name[256] = "";
-    const char *stated = getenv("NCCL_HOSTID"); /* as the real library */
-    if (stated != NULL) {
-        g_strlcpy(name, stated, sizeof name);
-    } else {
-        gethostname(name, sizeof name - 1);
-    }
+static guint64 hash_of(const char *kind, const char *name, int number) {
+    g_autofree char *text = g_strdup_printf("%s %s %d", kind, name, number);
     guint64 hash = 14695981039346656037u;
-    for (const char *c = name; *c != '\0'; c++) {
+    for (const char *c = text; *c != '\0'; c++) {
         hash = (hash ^ (guint8)*c) * 1099511628211u;
     }
     return hash;
 }
 
+static StandinMember member_of(int device) {
+    const int per_host = standin_options()->host_devices;
+    const char *stated = getenv("NCCL_HOSTID"); /* as the real library */
+    const char *group = getenv("REFIT_STANDIN_FAST_GROUP");
+    char name[256] = "";
+    gethostname(name, sizeof name - 1);
+    StandinMember member = {
+        .host =
+            hash_of("host", stated != NULL ? stated : name, per_host > 0 ? device / per_host : 0),
+        .process = hash_of("process", name, (int)getpid()),
+        .device = device,
+        .rail = per_host > 0 ? device % per_host : device,
+    };
+    member.node = group != NULL && *group != '\0' ? hash_of("group", group, 0) : member.host;
+    return member;
+}
+
 static void comm_free(ncclComm_t comm) {
+    comm->magic = 0;
+    atomic_fetch_sub_explicit(&n_comms[comm->device], 1, memory_order_relaxed);
+    if (comm->deferred != NULL) {
+        g_array_unref(comm->deferred);
+    }
+    standin_connect_clear(comm);
     if (comm->link != NULL) {
         comm->transport->withdraw(comm->id);
         comm->transport->leave(comm->link);
     }
-    if (comm->deferred != NULL) {
-        g_array_unref(comm->deferred);
-    }
-    comm->magic = 0;
-    atomic_fetch_sub_explicit(&n_comms[comm->device], 1, memory_order_relaxed);
-    standin_channels_close(comm);
+    standin_layout_clear(comm);
     g_free(comm->members);
     g_free(comm->pairs);
     g_free(comm);
 }
 
-static ncclComm_t comm_new(int rank, int n, const char *name, gboolean nonblocking, int device,
-                           const ncclConfig_t *config) {
+static ncclComm_t comm_new(int rank, int n, const char *name, const StandinConfig *config,
+                           int device) {
     ncclComm_t comm = g_new0(struct ncclComm, 1);
     comm->magic = COMM_MAGIC;
     comm->transport = standin_transport();
     comm->rank = rank;
     comm->n = n;
     comm->device = device;
-    comm->nonblocking = nonblocking;
+    comm->config = *config;
     g_strlcpy(comm->name, name, sizeof comm->name);
     comm->members = g_new0(StandinMember, (gsize)n);
     comm->pairs = g_new0(StandinPair, (gsize)n);
-    standin_channels_open(comm, config);
     atomic_fetch_add_explicit(&n_comms[device], 1, memory_order_relaxed);
     return comm;
 }
@@ -138,14 +149,13 @@ static ncclResult_t comm_join(ncclComm_t comm, const char *id) {
 
 /* Meets the other ranks, unless *aborted becomes true. */
 static ncclResult_t comm_meet(ncclComm_t comm, _Atomic bool *aborted) {
-    const StandinMember me = {standin_host_of(host_hash(), comm->device), comm->device, 0};
+    const StandinMember me = member_of(comm->device);
     if (!comm->transport->gather(comm->link, &me, sizeof me, comm->members, aborted,
-                                 comm->nonblocking)) {
+                                 comm->config.nonblocking)) {
         return standin_nccl_fail(comm, ncclRemoteError, "rank %d: a peer left during set-up",
                                  comm->rank);
     }
     comm->transport->withdraw(comm->id);
-    standin_channels_settle(comm);
     for (int i = 0; i < comm->n; i++) {
         const StandinMember *other = &comm->members[i];
         if (i != comm->rank && other->host == me.host && other->device == me.device) {
@@ -155,6 +165,8 @@ static ncclResult_t comm_meet(ncclComm_t comm, _Atomic bool *aborted) {
                 i, (guint)me.device);
         }
     }
+    standin_layout_init(comm);
+    standin_connect_init(comm);
     return ncclSuccess;
 }
 
@@ -188,23 +200,20 @@ static void job_join(ncclComm_t comm) {
     }
 }
 
-static gboolean config_is_valid(const ncclConfig_t *config) {
-    return config == NULL || (config->magic == 0xcafebeef && config->size == sizeof *config);
-}
-
 static ncclResult_t init_rank(ncclComm_t *comm_out, int n, const ncclUniqueId *id, int rank,
                               const ncclConfig_t *config) {
-    if (comm_out == NULL || n < 1 || n > STANDIN_MAX_RANKS || rank < 0 || rank >= n ||
-        !config_is_valid(config)) {
-        return standin_nccl_fail(NULL, ncclInvalidArgument,
-                                 "ncclCommInitRank : rank %d of %d, or a config not initialized",
-                                 rank, n);
+    StandinConfig parsed;
+    if (comm_out == NULL || n < 1 || n > STANDIN_MAX_RANKS || rank < 0 || rank >= n) {
+        return standin_nccl_fail(NULL, ncclInvalidArgument, "Invalid rank requested : %d/%d", rank,
+                                 n);
     }
-    const gboolean nonblocking = config != NULL && config->blocking == 0;
-    ncclComm_t comm = comm_new(rank, n, "world", nonblocking, standin_device(), config);
-    ncclResult_t result;
     *comm_out = NULL;
-    if (nonblocking) {
+    ncclResult_t result = standin_config_parse(config, &parsed);
+    if (result != ncclSuccess) {
+        return result;
+    }
+    ncclComm_t comm = comm_new(rank, n, "world", &parsed, standin_device());
+    if (parsed.nonblocking) {
         result = comm_join(comm, id->internal);
         if (result == ncclSuccess) {
             *comm_out = comm;
@@ -243,8 +252,7 @@ typedef struct {
 typedef struct {
     ncclComm_t parent;
     gint32 color, key;
-    gboolean nonblocking, stated;
-    ncclConfig_t config; /* if stated; else that of the parent */
+    StandinConfig config; /* of the new one */
     ncclComm_t *comm_out;
 } Split;
 
@@ -266,7 +274,7 @@ static ncclResult_t split_run(const Split *split) {
         return standin_nccl_fail(parent, ncclSystemError, "ncclCommSplit: %s", why);
     }
     if (!parent->transport->gather(parent->link, &mine, sizeof mine, all, &parent->aborted,
-                                   parent->nonblocking)) {
+                                   parent->config.nonblocking)) {
         return standin_nccl_fail(parent, ncclRemoteError, "rank %d: a peer left during a split",
                                  parent->rank);
     }
@@ -286,8 +294,7 @@ static ncclResult_t split_run(const Split *split) {
     }
     g_autofree char *name =
         g_strdup_printf("%s split %u color %d", parent->name, parent->n_splits, split->color);
-    ncclComm_t comm = comm_new(rank, n, name, split->nonblocking, parent->device,
-                               split->stated ? &split->config : NULL);
+    ncclComm_t comm = comm_new(rank, n, name, &split->config, parent->device);
     /* An abort of the parent ends this, too. */
     const ncclResult_t result = comm_join_and_meet(comm, all[first].id, &parent->aborted);
     if (first != parent->rank) {
@@ -313,8 +320,7 @@ static void *split_job(void *argument) {
 ncclResult_t ncclCommSplit(ncclComm_t parent, int color, int key, ncclComm_t *comm_out,
                            ncclConfig_t *config) {
     STANDIN_NCCL_ENTER(ncclCommSplit, parent);
-    if (parent == NULL || comm_out == NULL || !config_is_valid(config) ||
-        (color < 0 && color != NCCL_SPLIT_NOCOLOR) ||
+    if (parent == NULL || comm_out == NULL || (color < 0 && color != NCCL_SPLIT_NOCOLOR) ||
         atomic_load_explicit(&parent->error, memory_order_relaxed) != ncclSuccess) {
         return standin_nccl_fail(parent, ncclInvalidArgument,
                                  "ncclCommSplit : wrong argument, or communicator still busy");
@@ -322,18 +328,19 @@ ncclResult_t ncclCommSplit(ncclComm_t parent, int color, int key, ncclComm_t *co
     *comm_out = NULL;
     Split split = {
         .parent = parent,
-        .stated = config != NULL,
         .color = color,
         .key = key,
-        .nonblocking = config != NULL && config->blocking != NCCL_CONFIG_UNDEF_INT
-                           ? config->blocking == 0
-                           : parent->nonblocking,
+        .config = parent->config, /* a config of its own inherits nothing (init.cc:2597) */
         .comm_out = comm_out,
     };
-    if (config != NULL) {
-        split.config = *config;
+    const ncclResult_t result =
+        config != NULL ? standin_config_parse(config, &split.config) : ncclSuccess;
+    if (result != ncclSuccess) {
+        standin_comm_say(parent, ncclGetLastError(NULL));
+        return result;
     }
-    if (!parent->nonblocking) {
+    /* The parent's kind decides who runs it, the new one's only how that works later. */
+    if (!parent->config.nonblocking) {
         return split_run(&split);
     }
     /* The new handle is there when the parent is no longer in progress. */
@@ -346,13 +353,7 @@ ncclResult_t ncclCommSplit(ncclComm_t parent, int color, int key, ncclComm_t *co
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error_out) {
     STANDIN_NCCL_ENTER(ncclCommGetAsyncError, comm);
-    if (comm->deferred != NULL && --comm->n_polls == 0) {
-        GArray *parts = g_steal_pointer(&comm->deferred);
-        const ncclResult_t result =
-            standin_group_launch(comm, (StandinPart *)(void *)parts->data, parts->len);
-        g_array_unref(parts);
-        atomic_store_explicit(&comm->error, (int)result, memory_order_relaxed);
-    }
+    standin_group_poll(comm);
     if (comm->finalizing &&
         atomic_load_explicit(&comm->n_finished, memory_order_acquire) == comm->n_launched) {
         comm->finalizing = FALSE;
@@ -367,7 +368,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error_out) {
 
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
     STANDIN_NCCL_ENTER(ncclCommFinalize, comm);
-    if (comm->nonblocking) {
+    if (comm->config.nonblocking) {
         comm->finalizing = TRUE;
         atomic_store_explicit(&comm->error, ncclInProgress, memory_order_relaxed);
         return ncclInProgress;
@@ -404,6 +405,10 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
     atomic_store_explicit(&comm->aborted, true, memory_order_relaxed);
     comm->transport->interrupt(comm->link);
     job_join(comm);
+    while (atomic_load_explicit(&comm->n_callers, memory_order_acquire) > 0) {
+        standin_watch("ncclCommAbort, for a thread within a group");
+        g_usleep(100);
+    }
     standin_wait(&comm->n_finished, comm->n_launched, "ncclCommAbort");
     comm_free(comm);
     return ncclSuccess;

@@ -1,252 +1,16 @@
 /*
- * Groups of operations. What a thread posts between ncclGroupStart and ncclGroupEnd is sorted by
- * communicator and queued on the streams as one kernel each: on the first stream that was named,
- * the others wait for it and it for them, as NCCL documents. Collectives are made of messages too.
- * Two hostile modes: REFIT_STANDIN_PLAN_OPS cuts a group into kernels that each start at the first
- * round of the peer schedule, as NCCL before 2.29.7 cuts large ones, and REFIT_STANDIN_SERIAL lets
- * a device run one kernel at a time in launch order.
+ * Groups of operations on the host: what a thread posts between ncclGroupStart and ncclGroupEnd,
+ * checked and sorted by communicator. At its end new connections are made, for which peers must
+ * come, and what is left goes to the streams: by the caller where communicators block, else when
+ * their state is asked for. Collectives are made of messages too.
  */
 
 #include "standin-nccl.h"
 
-#include <string.h>
-
-enum { MAX_OTHER_STREAMS = 8 };
-
-typedef struct {
-    StandinOp op;
-    ncclComm_t comm;
-    uint32_t number; /* of the communicator's groups */
-    uint32_t ticket; /* of the device's groups, when serial */
-    guint n;
-    StandinPart *parts;
-    GArray *cuts; /* guint: ends of kernels */
-} GroupOp;
-
-typedef struct {
-    StandinOp op;
-    char *to;
-    const char *from;
-    size_t size;
-} SelfOp;
-
 static _Thread_local guint depth;
 static _Thread_local GArray *pending; /* StandinPart */
 static _Thread_local ncclResult_t pending_error;
-static _Atomic uint32_t n_issued[STANDIN_MAX_DEVICES], n_ended[STANDIN_MAX_DEVICES];
-
-/* ---- on the stream ---- */
-
-STANDIN_RACY static void describe_group(const StandinOp *op, char *text, size_t size) {
-    const GroupOp *group = (const GroupOp *)op;
-    g_snprintf(text, size, "%u of rank %d of %s:", group->number, group->comm->rank,
-               group->comm->name);
-    const gsize at = strlen(text);
-    standin_parts_describe(group->parts, group->n, text + at, size - at);
-}
-
-/* A fault planned for groups of communicators of this many ranks: NCCL finds an error. */
-static gboolean has_fault(ncclComm_t comm) {
-    char name[32];
-    g_snprintf(name, sizeof name, "group@%d", comm->n);
-    if (!standin_fault(name, comm->device)) {
-        return FALSE;
-    }
-    standin_comm_say(comm, "planned fault in a group");
-    atomic_store_explicit(&comm->error, ncclSystemError, memory_order_release);
-    return TRUE;
-}
-
-static void run_group(StandinOp *op) {
-    GroupOp *group = (GroupOp *)op;
-    ncclComm_t comm = group->comm;
-    guint from = 0;
-
-    standin_wait(&comm->n_finished, group->number, "the communicator's group before");
-    if (standin_options()->serial) {
-        standin_wait_unordered(&n_ended[comm->device], group->ticket,
-                               "the device's group before (REFIT_STANDIN_SERIAL)");
-    }
-    const gboolean fails = has_fault(comm);
-    for (guint i = 0; i < group->cuts->len && !fails; i++) {
-        const guint to = g_array_index(group->cuts, guint, i);
-        if (!standin_parts_move(comm, group->parts + from, to - from)) {
-            break;
-        }
-        from = to;
-    }
-    if (standin_options()->serial) {
-        atomic_fetch_add_explicit(&n_ended[comm->device], 1, memory_order_relaxed);
-        standin_wake(&n_ended[comm->device]);
-    }
-    g_free(group->parts);
-    g_array_unref(group->cuts);
-    atomic_store_explicit(&comm->n_finished, group->number + 1, memory_order_release);
-    standin_wake(&comm->n_finished);
-}
-
-static void run_self(StandinOp *op) {
-    const SelfOp *self = (const SelfOp *)op;
-    memmove(self->to, self->from, self->size);
-}
-
-/* ---- queueing ---- */
-
-/* The unused part in `parts` with that direction and peer, -1 for none. */
-static gint find_part(const StandinPart *parts, const gboolean *used, guint n, gboolean is_send,
-                      int peer) {
-    for (guint i = 0; i < n; i++) {
-        if (!used[i] && parts[i].kind == STANDIN_SEND_RECEIVE && parts[i].is_send == is_send &&
-            parts[i].peer == peer) {
-            return (gint)i;
-        }
-    }
-    return -1;
-}
-
-/* Orders messages by rounds of the schedule, in round r to rank + r and from rank - r, and cuts
- * after each plan_ops of them; each kernel starts again at round 0. Collectives are not cut. */
-static void cut_group(GroupOp *group) {
-    const guint limit = standin_options()->plan_ops;
-    const int n_ranks = group->comm->n;
-    const int rank = group->comm->rank;
-    g_autofree gboolean *used = g_new0(gboolean, group->n);
-    g_autofree StandinPart *ordered = g_new(StandinPart, group->n);
-    guint n = 0, in_kernel = 0;
-    gboolean restart;
-
-    for (guint i = 0; i < group->n; i++) {
-        if (group->parts[i].kind != STANDIN_SEND_RECEIVE) {
-            ordered[n++] = group->parts[i];
-            used[i] = TRUE;
-        }
-    }
-    while (n < group->n) {
-        restart = FALSE;
-        for (int round = 0; round < n_ranks && !restart; round++) {
-            const gint pair[2] = {
-                find_part(group->parts, used, group->n, TRUE, (rank + round) % n_ranks),
-                find_part(group->parts, used, group->n, FALSE, (rank - round + n_ranks) % n_ranks)};
-            if (pair[0] < 0 && pair[1] < 0) {
-                continue;
-            }
-            if (in_kernel == limit) {
-                g_array_append_val(group->cuts, n);
-                in_kernel = 0;
-                restart = TRUE;
-                continue;
-            }
-            in_kernel++;
-            for (guint side = 0; side < 2; side++) {
-                if (pair[side] >= 0) {
-                    ordered[n++] = group->parts[pair[side]];
-                    used[pair[side]] = TRUE;
-                }
-            }
-        }
-    }
-    memcpy(group->parts, ordered, group->n * sizeof *ordered);
-}
-
-/* Sends to the rank itself meet its receives from itself in order, as copies on `stream`. */
-static ncclResult_t enqueue_self_copies(ncclComm_t comm, cudaStream_t stream,
-                                        const StandinPart *parts, guint n) {
-    guint n_to = 0, n_from = 0, from = 0;
-
-    for (guint i = 0; i < n; i++) {
-        if (parts[i].peer == comm->rank) {
-            *(parts[i].is_send ? &n_to : &n_from) += 1;
-        }
-    }
-    if (n_to != n_from) {
-        return standin_nccl_fail(comm, ncclInvalidUsage, "Trying to %s self without a matching %s",
-                                 n_to > n_from ? "send to" : "recv from",
-                                 n_to > n_from ? "recv" : "send");
-    }
-    for (guint i = 0; i < n; i++) {
-        if (parts[i].peer != comm->rank || !parts[i].is_send) {
-            continue;
-        }
-        while (parts[from].peer != comm->rank || parts[from].is_send) {
-            from++;
-        }
-        if (parts[from].size != parts[i].size) {
-            standin_die("rank %d sends itself %" G_GUINT64_FORMAT
-                        " bytes and receives %" G_GUINT64_FORMAT,
-                        comm->rank, parts[i].size, parts[from].size);
-        }
-        SelfOp *self = STANDIN_OP_NEW(SelfOp, run_self, "copy to the rank itself");
-        self->to = parts[from++].bytes;
-        self->from = parts[i].bytes;
-        self->size = parts[i].size;
-        standin_enqueue(stream, &self->op);
-    }
-    return ncclSuccess;
-}
-
-static GroupOp *group_new(ncclComm_t comm, const StandinPart *parts, guint n) {
-    GroupOp *group = STANDIN_OP_NEW(GroupOp, run_group, "group");
-    group->op.describe = describe_group;
-    group->comm = comm;
-    group->parts = g_new(StandinPart, n);
-    group->cuts = g_array_new(FALSE, FALSE, sizeof(guint));
-    for (guint i = 0; i < n; i++) {
-        if (parts[i].peer != comm->rank) {
-            group->parts[group->n++] = parts[i];
-        }
-    }
-    if (standin_options()->plan_ops > 0) {
-        cut_group(group);
-    }
-    g_array_append_val(group->cuts, group->n);
-    return group;
-}
-
-/* The streams of `parts` besides the first part's. */
-static guint other_streams(const StandinPart *parts, guint n,
-                           cudaStream_t others[MAX_OTHER_STREAMS]) {
-    guint n_others = 0;
-    for (guint i = 1; i < n; i++) {
-        gboolean known = parts[i].stream == parts[0].stream;
-        for (guint k = 0; k < n_others; k++) {
-            known |= others[k] == parts[i].stream;
-        }
-        if (!known && n_others < MAX_OTHER_STREAMS) {
-            others[n_others++] = parts[i].stream;
-        } else if (!known) {
-            standin_die("more than %d streams in one group", MAX_OTHER_STREAMS + 1);
-        }
-    }
-    return n_others;
-}
-
-ncclResult_t standin_group_launch(ncclComm_t comm, StandinPart *parts, guint n) {
-    cudaStream_t stream = parts[0].stream;
-    cudaStream_t others[MAX_OTHER_STREAMS];
-    const guint n_others = other_streams(parts, n, others);
-
-    for (guint i = 0; i < n_others; i++) {
-        standin_stream_join(stream, others[i]);
-    }
-    char why[160];
-    if (!standin_channels_connect(comm, parts, n, why, sizeof why)) {
-        return standin_nccl_fail(comm, ncclUnhandledCudaError, "%s", why);
-    }
-    const ncclResult_t result = enqueue_self_copies(comm, stream, parts, n);
-    if (result != ncclSuccess) {
-        return result;
-    }
-    GroupOp *group = group_new(comm, parts, n);
-    group->number = comm->n_launched++;
-    if (standin_options()->serial) {
-        group->ticket = atomic_fetch_add_explicit(&n_issued[comm->device], 1, memory_order_relaxed);
-    }
-    standin_enqueue(stream, &group->op);
-    for (guint i = 0; i < n_others; i++) {
-        standin_stream_join(others[i], stream);
-    }
-    return ncclSuccess;
-}
+static _Atomic unsigned n_threads; /* that NCCL would have made for groups */
 
 /* ---- posting ---- */
 
@@ -265,37 +29,156 @@ static GArray *take_parts(GArray *all, ncclComm_t comm) {
     return parts;
 }
 
-/* Queues the parts of one communicator; a non-blocking one keeps them until its state is asked for.
- */
-static ncclResult_t post(ncclComm_t comm, GArray *parts) {
-    if (!comm->nonblocking) {
-        return standin_group_launch(comm, (StandinPart *)(void *)parts->data, parts->len);
+/* What one group posts on one communicator. */
+typedef struct {
+    ncclComm_t comm;
+    GArray *parts; /* StandinPart */
+} Post;
+
+static void post_clear(gpointer data) {
+    g_array_unref(((Post *)data)->parts);
+}
+
+/* The parts in `all` by communicator. One that mixes blocking and other communicators is refused by
+ * NCCL where it makes or splits them, and undefined here: the last one's kind would be all's. */
+static GArray *sort_parts(GArray *all) {
+    GArray *posts = g_array_new(FALSE, FALSE, sizeof(Post));
+    g_array_set_clear_func(posts, post_clear);
+    for (guint i = 0; i < all->len; i++) {
+        ncclComm_t comm = g_array_index(all, StandinPart, i).comm;
+        if (comm == NULL) {
+            continue;
+        }
+        const Post post = {comm, take_parts(all, comm)};
+        g_array_append_val(posts, post);
+        if (comm->config.nonblocking != g_array_index(posts, Post, 0).comm->config.nonblocking) {
+            standin_die("blocking and nonblocking communicators in one group");
+        }
     }
+    return posts;
+}
+
+/* Keeps the parts of a non-blocking communicator until its state is asked for. */
+static void defer(const Post *post, guint64 launcher) {
+    ncclComm_t comm = post->comm;
     if (comm->deferred != NULL) {
         standin_die("a group on a communicator whose group before is still in progress");
     }
-    standin_count_group_thread();
-    comm->deferred = g_array_ref(parts);
+    const ncclResult_t result =
+        standin_connect_begin(comm, (StandinPart *)(void *)post->parts->data, post->parts->len);
+    if (result != ncclSuccess) {
+        atomic_store_explicit(&comm->error, (int)result, memory_order_relaxed);
+        return;
+    }
+    comm->deferred = g_array_ref(post->parts);
     comm->n_polls = 2;
+    comm->launcher = launcher;
+    standin_launch_begin(comm, launcher);
     atomic_store_explicit(&comm->error, ncclInProgress, memory_order_relaxed);
-    return ncclInProgress;
+}
+
+void standin_group_poll(ncclComm_t comm) {
+    if (comm->deferred == NULL) {
+        return;
+    }
+    comm->n_polls -= comm->n_polls > 0;
+    ncclResult_t result = comm->n_polls > 0 ? ncclInProgress : standin_connect_poll(comm);
+    if (result == ncclInProgress) {
+        return;
+    }
+    g_autoptr(GArray) parts = g_steal_pointer(&comm->deferred);
+    if (result == ncclSuccess) {
+        result = standin_group_launch(comm, (StandinPart *)(void *)parts->data, parts->len,
+                                      comm->launcher);
+    }
+    atomic_store_explicit(&comm->error, (int)result, memory_order_relaxed);
+}
+
+/* Waits until all peers of new connections have come, or a communicator is aborted. */
+static ncclResult_t wait_connected(const GArray *posts) {
+    for (;;) {
+        gboolean all = TRUE;
+        for (guint i = 0; i < posts->len; i++) {
+            ncclComm_t comm = g_array_index(posts, Post, i).comm;
+            if (atomic_load_explicit(&comm->aborted, memory_order_relaxed)) {
+                return ncclInternalError; /* as NCCL's waits end */
+            }
+            if (standin_device_lost(comm->device)) {
+                return standin_nccl_fail(comm, ncclUnhandledCudaError,
+                                         "Cuda failure 'uncorrectable ECC'");
+            }
+            const ncclResult_t result = standin_connect_poll(comm);
+            if (result != ncclSuccess && result != ncclInProgress) {
+                return result;
+            }
+            all &= result == ncclSuccess;
+        }
+        if (all) {
+            return ncclSuccess;
+        }
+        standin_watch("ncclGroupEnd");
+        g_usleep(50);
+    }
+}
+
+static ncclResult_t connect_and_launch(const GArray *posts) {
+    ncclResult_t result = ncclSuccess;
+    for (guint i = 0; i < posts->len && result == ncclSuccess; i++) {
+        const Post *post = &g_array_index(posts, Post, i);
+        result = standin_connect_begin(post->comm, (StandinPart *)(void *)post->parts->data,
+                                       post->parts->len);
+        if (result != ncclSuccess) { /* half connected: of no more use */
+            atomic_store_explicit(&post->comm->error, (int)result, memory_order_relaxed);
+        }
+    }
+    if (result == ncclSuccess) {
+        result = wait_connected(posts);
+    }
+    for (guint i = 0; i < posts->len && result == ncclSuccess; i++) {
+        const Post *post = &g_array_index(posts, Post, i);
+        standin_launch_begin(post->comm, standin_launcher());
+        result = standin_group_launch(post->comm, (StandinPart *)(void *)post->parts->data,
+                                      post->parts->len, standin_launcher());
+    }
+    return result;
+}
+
+/* The caller's thread does all; an abort from another lets it go. */
+static ncclResult_t run_blocking(const GArray *posts) {
+    for (guint i = 0; i < posts->len; i++) {
+        atomic_fetch_add_explicit(&g_array_index(posts, Post, i).comm->n_callers, 1,
+                                  memory_order_relaxed);
+    }
+    const ncclResult_t result = connect_and_launch(posts);
+    for (guint i = 0; i < posts->len; i++) {
+        atomic_fetch_sub_explicit(&g_array_index(posts, Post, i).comm->n_callers, 1,
+                                  memory_order_release);
+    }
+    return result;
 }
 
 static ncclResult_t close_group(void) {
     g_autoptr(GArray) all = g_steal_pointer(&pending);
-    ncclResult_t result = pending_error;
+    const ncclResult_t error = pending_error;
 
     pending_error = ncclSuccess;
-    for (guint i = 0; all != NULL && i < all->len; i++) {
-        ncclComm_t comm = g_array_index(all, StandinPart, i).comm;
-        if (comm == NULL || (result != ncclSuccess && result != ncclInProgress)) {
-            continue;
-        }
-        g_autoptr(GArray) parts = take_parts(all, comm);
-        const ncclResult_t posted = post(comm, parts);
-        result = posted == ncclSuccess ? result : posted;
+    if (all == NULL || all->len == 0 || error != ncclSuccess) {
+        return error;
     }
-    return result;
+    g_autoptr(GArray) posts = sort_parts(all);
+    if (!g_array_index(posts, Post, 0).comm->config.nonblocking) {
+        return run_blocking(posts);
+    }
+    atomic_fetch_add_explicit(&n_threads, 1, memory_order_relaxed);
+    const guint64 launcher = standin_launcher_new(); /* that thread */
+    for (guint i = 0; i < posts->len; i++) {
+        defer(&g_array_index(posts, Post, i), launcher);
+    }
+    return ncclInProgress;
+}
+
+unsigned standin_group_threads(void) {
+    return atomic_load_explicit(&n_threads, memory_order_relaxed);
 }
 
 ncclResult_t ncclGroupStart(void) {

@@ -22,15 +22,18 @@
 typedef struct {
     _Atomic uint64_t head; /* bytes taken, written by the receiver */
     _Atomic uint64_t n_confirmed;
-    char apart[48];
+    _Atomic uint32_t receiver_is_open;
+    char apart[44];
     _Atomic uint64_t tail; /* bytes put, written by the sender */
-    char apart_too[56];
+    _Atomic uint32_t sender_is_open;
+    char apart_too[52];
     char bytes[];
 } Ring;
 
 typedef struct {
     _Atomic uint32_t n_arrived, phase; /* arrivals in total, and barriers that were completed */
     _Atomic uint32_t bells[STANDIN_MAX_RANKS];
+    _Atomic uint64_t pools[STANDIN_MAX_RANKS];
     char rest[]; /* records of gathers, then rings */
 } Segment;
 
@@ -239,6 +242,25 @@ static void ring_bell(StandinLink *link, int rank) {
     standin_wake(&link->segment->bells[rank]);
 }
 
+static void open_ring(StandinLink *link, int peer, gboolean is_send) {
+    Ring *ring =
+        is_send ? ring_between(link, link->rank, peer) : ring_between(link, peer, link->rank);
+    atomic_store_explicit(is_send ? &ring->sender_is_open : &ring->receiver_is_open, 1,
+                          memory_order_relaxed);
+    ring_bell(link, peer);
+}
+
+static int opened(StandinLink *link, int peer, gboolean is_send) {
+    Ring *ring =
+        is_send ? ring_between(link, link->rank, peer) : ring_between(link, peer, link->rank);
+    return (int)atomic_load_explicit(is_send ? &ring->receiver_is_open : &ring->sender_is_open,
+                                     memory_order_relaxed);
+}
+
+static _Atomic uint64_t *pool(StandinLink *link, int rank) {
+    return &link->segment->pools[rank];
+}
+
 static gssize put(StandinLink *link, int peer, const void *bytes, size_t size) {
     const guint64 capacity = standin_options()->ring;
     Ring *ring = ring_between(link, link->rank, peer);
@@ -296,9 +318,10 @@ static uint32_t look(StandinLink *link) {
     return atomic_load_explicit(&link->segment->bells[link->rank], memory_order_relaxed);
 }
 
-static void wait_for(StandinLink *link, uint32_t seen, const guint8 *wants, const char *who) {
+static void wait_for(StandinLink *link, uint32_t seen, const guint8 *wants, gint64 at_most_ns,
+                     const char *who) {
     (void)wants;
-    standin_sleep(&link->segment->bells[link->rank], seen, who);
+    standin_sleep_at_most(&link->segment->bells[link->rank], seen, at_most_ns, who);
 }
 
 static void interrupt(StandinLink *link) {
@@ -313,6 +336,9 @@ const StandinTransport standin_memory_transport = {
     .join = join_ranks,
     .leave = leave,
     .gather = gather,
+    .open = open_ring,
+    .opened = opened,
+    .pool = pool,
     .put = put,
     .get = get,
     .confirm = confirm,

@@ -59,7 +59,17 @@ static StandinHeader header_of(const StandinPart *part, guint64 number) {
                            (guint32)part->root, part->size,          number};
 }
 
-static Moved move_send(StandinPart *part) {
+/* Whether both ends of a part are there; one of a collective may be the first. */
+static Moved meet(StandinPart *part) {
+    if (part->met) {
+        return MOVED_SOME;
+    }
+    const int met = part->comm->transport->opened(part->comm->link, part->peer, part->is_send);
+    part->met = met == 1;
+    return met == 1 ? MOVED_SOME : met == 0 ? MOVED_NOTHING : PEER_GONE;
+}
+
+static Moved move_send(StandinPart *part, gint64 *wait_ns) {
     const StandinTransport *transport = part->comm->transport;
     StandinLink *link = part->comm->link;
     Moved moved = MOVED_NOTHING;
@@ -78,16 +88,19 @@ static Moved move_send(StandinPart *part) {
         part->header_moved += (guint64)n;
         moved = n > 0 ? MOVED_SOME : moved;
     }
-    if (part->header_moved == sizeof part->header && part->n_moved < part->size) {
-        const gssize n = transport->put(link, part->peer, part->bytes + part->n_moved,
-                                        part->size - part->n_moved);
+    const guint64 allowed =
+        part->header_moved == sizeof part->header ? standin_rate_allows(part, wait_ns) : 0;
+    if (allowed > 0) {
+        const gssize n = transport->put(link, part->peer, part->bytes + part->n_moved, allowed);
         if (n == STANDIN_PEER_GONE) {
             return PEER_GONE;
         }
+        standin_rate_moved(part, (guint64)n);
         part->n_moved += (guint64)n;
         moved = n > 0 ? MOVED_SOME : moved;
     }
-    if (part->header_moved == sizeof part->header && part->n_moved == part->size) {
+    if (part->header_moved == sizeof part->header && part->n_moved == part->size &&
+        standin_rate_is_free(part, wait_ns)) {
         const gint64 n = transport->receipts(link, part->peer);
         if (n == STANDIN_PEER_GONE) {
             return PEER_GONE;
@@ -100,7 +113,7 @@ static Moved move_send(StandinPart *part) {
     return moved;
 }
 
-static Moved move_receive(StandinPart *part) {
+static Moved move_receive(StandinPart *part, gint64 *wait_ns) {
     const StandinTransport *transport = part->comm->transport;
     StandinLink *link = part->comm->link;
     Moved moved = MOVED_NOTHING;
@@ -119,16 +132,19 @@ static Moved move_receive(StandinPart *part) {
             check_header(part, &mine);
         }
     }
-    if (part->header_moved == sizeof part->header && part->n_moved < part->size) {
-        const gssize n = transport->get(link, part->peer, part->bytes + part->n_moved,
-                                        part->size - part->n_moved);
+    const guint64 allowed =
+        part->header_moved == sizeof part->header ? standin_rate_allows(part, wait_ns) : 0;
+    if (allowed > 0) {
+        const gssize n = transport->get(link, part->peer, part->bytes + part->n_moved, allowed);
         if (n == STANDIN_PEER_GONE) {
             return PEER_GONE;
         }
+        standin_rate_moved(part, (guint64)n);
         part->n_moved += (guint64)n;
         moved = n > 0 ? MOVED_SOME : moved;
     }
-    if (part->header_moved == sizeof part->header && part->n_moved == part->size) {
+    if (part->header_moved == sizeof part->header && part->n_moved == part->size &&
+        standin_rate_is_free(part, wait_ns)) {
         transport->confirm(link, part->peer);
         part->done = TRUE;
         moved = MOVED_SOME;
@@ -139,6 +155,9 @@ static Moved move_receive(StandinPart *part) {
 static guint8 wants_of(const StandinPart *part) {
     if (!part->is_send) {
         return STANDIN_WANT_BYTES;
+    }
+    if (!part->met) {
+        return STANDIN_WANT_RECEIPT;
     }
     return part->header_moved < sizeof part->header || part->n_moved < part->size
                ? STANDIN_WANT_SPACE
@@ -172,6 +191,7 @@ gboolean standin_parts_move(ncclComm_t comm, StandinPart *parts, guint n) {
         const uint32_t seen = comm->transport->look(comm->link);
         gboolean all_done = TRUE;
         gboolean moved = FALSE;
+        gint64 wait_ns = STANDIN_SLEEP_NS;         /* until a rate lets go on */
         const ncclResult_t error = obstacle(comm); /* first: later groups must not begin */
         if (error != ncclSuccess) {
             return give_up(comm, error, -1);
@@ -189,21 +209,26 @@ gboolean standin_parts_move(ncclComm_t comm, StandinPart *parts, guint n) {
                 continue;
             }
             standin_jitter();
-            const Moved result = part->is_send ? move_send(part) : move_receive(part);
+            gint64 held_ns = G_MAXINT64; /* by a rate */
+            Moved result = meet(part);
+            if (result == MOVED_SOME) {
+                result = part->is_send ? move_send(part, &held_ns) : move_receive(part, &held_ns);
+            }
             if (result == PEER_GONE) {
                 return give_up(comm, ncclRemoteError, part->peer);
             }
             moved |= result == MOVED_SOME;
             if (!part->done) {
                 *lane = TRUE;
-                wants[part->peer] |= wants_of(part);
+                wants[part->peer] |= held_ns < G_MAXINT64 ? 0 : wants_of(part);
+                wait_ns = MIN(wait_ns, held_ns);
             }
         }
         if (all_done && !standin_device_stalled(comm->device)) {
             return TRUE;
         }
         if (!moved) {
-            comm->transport->wait(comm->link, seen, wants, "a group");
+            comm->transport->wait(comm->link, seen, wants, wait_ns, "a group");
         } else {
             standin_progress();
         }

@@ -1,11 +1,11 @@
 /*
  * The transport through sockets, for ranks as processes, in network namespaces too: bytes between
  * two ranks really cross the links between their addresses. For each ordered pair there is one
- * connection; messages go one way on it and one byte per confirmed message comes back. Ranks meet
- * at a thread of the process that announced the id: it takes a record from everyone and gives all
- * of them to everyone, first those with the ranks' addresses, then each later gather's.
- * REFIT_STANDIN_ADDRESS is the rank's address; between ranks of the same REFIT_STANDIN_FAST_GROUP
- * REFIT_STANDIN_FAST_ADDRESS is used instead.
+ * connection; a byte each way opens it, messages go one way and one byte per confirmed message
+ * comes back. Ranks meet at a thread of the process that announced the id: it takes a record from
+ * everyone and gives all of them to everyone, first those with the ranks' addresses, then each
+ * later gather's. REFIT_STANDIN_ADDRESS is the rank's address; between ranks of the same
+ * REFIT_STANDIN_FAST_GROUP REFIT_STANDIN_FAST_ADDRESS is used instead.
  *
  * A socket orders more than a GPU does, so this transport is not for runs under ThreadSanitizer. A
  * peer that ends is noticed, as NCCL notices a lost connection.
@@ -23,6 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { POLL_MS = 20, ADDRESS_SIZE = 48, GROUP_SIZE = 64, N_PLACES = 2 };
@@ -52,6 +53,8 @@ struct StandinLink {
     int listener[N_PLACES];
     int *to, *from;      /* connections per peer, -1 for none: our messages; theirs */
     gint64 *n_confirmed; /* per peer */
+    pthread_mutex_t greeting_lock;
+    gboolean *greeted[2]; /* per peer: what they send; what we send */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -266,6 +269,8 @@ static void leave(StandinLink *link) {
     g_free(link->to);
     g_free(link->from);
     g_free(link->n_confirmed);
+    g_free(link->greeted[0]);
+    g_free(link->greeted[1]);
     g_free(link);
 }
 
@@ -283,6 +288,9 @@ static StandinLink *join_ranks(const char *id, int rank, int n, char *why, size_
     memset(link->to, -1, (gsize)n * sizeof *link->to);
     memset(link->from, -1, (gsize)n * sizeof *link->from);
     link->n_confirmed = g_new0(gint64, (gsize)n);
+    pthread_mutex_init(&link->greeting_lock, NULL);
+    link->greeted[0] = g_new0(gboolean, (gsize)n);
+    link->greeted[1] = g_new0(gboolean, (gsize)n);
     link->listener[0] = link->listener[1] = -1;
     link->control =
         sscanf(id, "%47s %u", address, &port) == 2 ? connect_to(NULL, address, port) : -1;
@@ -407,6 +415,26 @@ static gboolean is_for_later(gssize n) {
     return n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
 }
 
+/* A byte each way on the connection, before all messages. */
+static void open_direction(StandinLink *link, int peer, gboolean is_send) {
+    const char greeting = 1;
+    (void)write_all(is_send ? link->to[peer] : link->from[peer], &greeting, 1);
+}
+
+/* The host and a stream may both ask. */
+static int opened(StandinLink *link, int peer, gboolean is_send) {
+    gboolean *greeted = &link->greeted[is_send][peer];
+    char greeting;
+    gssize n = 1;
+    pthread_mutex_lock(&link->greeting_lock);
+    if (!*greeted) {
+        n = recv(is_send ? link->to[peer] : link->from[peer], &greeting, 1, MSG_DONTWAIT);
+        *greeted = n == 1;
+    }
+    pthread_mutex_unlock(&link->greeting_lock);
+    return n == 1 ? 1 : is_for_later(n) ? 0 : STANDIN_PEER_GONE;
+}
+
 static gssize put(StandinLink *link, int peer, const void *bytes, size_t size) {
     const gssize n = send(link->to[peer], bytes, size, MSG_DONTWAIT | MSG_NOSIGNAL);
     return n >= 0 ? n : is_for_later(n) ? 0 : STANDIN_PEER_GONE;
@@ -437,7 +465,9 @@ static uint32_t look(StandinLink *link) {
     return 0;
 }
 
-static void wait_for(StandinLink *link, uint32_t seen, const guint8 *wants, const char *who) {
+static void wait_for(StandinLink *link, uint32_t seen, const guint8 *wants, gint64 at_most_ns,
+                     const char *who) {
+    const struct timespec limit = {.tv_nsec = MIN(at_most_ns, STANDIN_SLEEP_NS)};
     g_autofree struct pollfd *entries = g_new(struct pollfd, 2 * (gsize)link->n);
     nfds_t n = 0;
     (void)seen;
@@ -450,7 +480,7 @@ static void wait_for(StandinLink *link, uint32_t seen, const guint8 *wants, cons
             entries[n++] = (struct pollfd){.fd = link->from[i], .events = POLLIN};
         }
     }
-    poll(entries, n, POLL_MS);
+    ppoll(entries, n, &limit, NULL);
     standin_watch(who);
 }
 
@@ -466,6 +496,8 @@ const StandinTransport standin_tcp_transport = {
     .join = join_ranks,
     .leave = leave,
     .gather = gather,
+    .open = open_direction,
+    .opened = opened,
     .put = put,
     .get = get,
     .confirm = confirm,

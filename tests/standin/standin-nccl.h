@@ -14,16 +14,19 @@
 
 enum {
     STANDIN_MAX_RANKS = 1024,
-    STANDIN_ID_SIZE = 128 /* of an ncclUniqueId */
+    STANDIN_MAX_CHANNELS = 64, /* MAXCHANNELS */
+    STANDIN_ID_SIZE = 128      /* of an ncclUniqueId */
 };
 
 typedef struct StandinLink StandinLink;
 
 /* What a rank tells its peers when it joins. */
 typedef struct {
-    guint64 host; /* hash of the host's name or of NCCL_HOSTID */
+    guint64 host;    /* hash of the host's name or of NCCL_HOSTID */
+    guint64 node;    /* of the NVLink domain: the fast group if there is one, else the host */
+    guint64 process; /* two ranks with the same one are threads of it */
     gint32 device;
-    gint32 padding;
+    gint32 rail; /* number of the device on its host */
 } StandinMember;
 
 /* What a kernel waits for from one peer. */
@@ -61,6 +64,15 @@ typedef struct {
     gboolean (*gather)(StandinLink *link, const void *mine, size_t size, void *all,
                        _Atomic bool *aborted, gboolean patient);
 
+    /* Tells the peer, once per peer and direction, that this rank will send to it, or receive from
+     * it; and whether the peer has said the same of the other end: 1, 0 or STANDIN_PEER_GONE. Bytes
+     * go that way only when it has. From any thread. No happens-before edge. */
+    void (*open)(StandinLink *link, int peer, gboolean is_send);
+    int (*opened)(StandinLink *link, int peer, gboolean is_send);
+
+    /* A number that all ranks share, zero at first, for each rank. NULL: there is no such place. */
+    _Atomic uint64_t *(*pool)(StandinLink *link, int rank);
+
     /* Take as many bytes as there is room for, or deliver as many as there are. The number, 0 when
      * none now, or STANDIN_PEER_GONE. */
     gssize (*put)(StandinLink *link, int peer, const void *bytes, size_t size);
@@ -75,7 +87,8 @@ typedef struct {
     /* `look` before trying to move bytes, `wait` when nothing moved: sleeps until something may
      * have changed since, a short while at most. `wants` has an entry per peer. */
     uint32_t (*look)(StandinLink *link);
-    void (*wait)(StandinLink *link, uint32_t seen, const guint8 *wants, const char *who);
+    void (*wait)(StandinLink *link, uint32_t seen, const guint8 *wants, gint64 at_most_ns,
+                 const char *who);
     void (*interrupt)(StandinLink *link); /* from another thread: ends a wait */
 } StandinTransport;
 
@@ -92,7 +105,42 @@ typedef struct {
 } StandinPair;
 
 typedef struct StandinPart StandinPart;
-typedef struct StandinChannels StandinChannels;
+
+/* A communicator's ncclConfig_t with NCCL's defaults and the environment, as far as it matters. */
+typedef struct {
+    gboolean nonblocking;
+    int min_ctas, max_ctas;
+    int channels_per_net_peer; /* 0: by number of ranks */
+} StandinConfig;
+
+/* Variables of NCCL, 0 where not set and no other default is stated. */
+typedef struct {
+    gint64 min_ctas, max_ctas, channels_per_net_peer;
+    gint64 min_p2p_channels, max_p2p_channels; /* 1, STANDIN_MAX_CHANNELS */
+    gint64 net_chunk, nvlink_chunk;            /* bytes; 128 KiB, 512 KiB */
+    gint64 pxn_disable;
+} StandinNcclParams;
+
+/* Where the ranks are, who meets whom in which round, and the channels for it. */
+typedef struct {
+    int n_nodes;
+    int *node, *local; /* per rank: its node, and its number there */
+    int group_size, n_rounds;
+    int *send_round, *receive_round; /* per peer */
+    guint n_channels, per_peer, n_collective;
+    guint64 chunk; /* bytes of a step */
+} StandinLayout;
+
+/* What has been made of connections, and the device memory they take. Used by the host. */
+typedef struct {
+    guint8 *flags;      /* per peer */
+    gboolean *has_pool; /* per rank: this rank's pool for sends on that rank's device */
+    gboolean can_receive;
+    GArray *openings; /* that wait for the peer */
+    guint64 bytes;    /* on this rank's device */
+    gboolean is_shared;
+    ncclComm_t next;
+} StandinConnections;
 
 struct ncclComm {
     guint magic;
@@ -102,8 +150,14 @@ struct ncclComm {
     char name[64]; /* for reports */
     int rank, n, device;
     StandinMember *members;
+    StandinConfig config;
+    StandinLayout layout;
+    StandinConnections connections;
+    _Atomic uint32_t n_callers;                     /* host threads within a blocking group */
+    uint64_t group_channels;                        /* of the last group, one bit each */
+    guint64 channel_bytes[2][STANDIN_MAX_CHANNELS]; /* received, sent; by the host */
+    double taken_until_ns[2][STANDIN_MAX_CHANNELS]; /* the same; by the group that runs */
     guint n_splits;
-    gboolean nonblocking;
     _Atomic int error; /* ncclResult_t, as ncclCommGetAsyncError reports it */
     _Atomic bool aborted;
     char last_error[256];
@@ -112,16 +166,17 @@ struct ncclComm {
     StandinPair *pairs;
     _Atomic uint32_t n_registered; /* buffers and windows */
     gboolean finalizing;
-    StandinChannels *channels;
 
     /* A non-blocking communicator's set-up or split, on a thread of its own. */
     gboolean job_started;
     pthread_t job;
 
     /* A non-blocking communicator's group, which reaches its stream only when the state has been
-     * asked for a second time. */
+     * asked for a second time and all peers have come. */
     GArray *deferred; /* StandinPart */
     guint n_polls;
+    guint64 launcher;
+    _Atomic guint64 launched_by;
 };
 
 typedef enum { STANDIN_SEND_RECEIVE, STANDIN_BROADCAST, STANDIN_ALL_GATHER } StandinKind;
@@ -145,7 +200,8 @@ struct StandinPart {
     /* progress */
     StandinHeader header;
     guint64 header_moved, n_moved; /* bytes */
-    gboolean begun, done;
+    guint n_channels;              /* with a rate */
+    gboolean met, begun, done;
 };
 
 /* nccl.h declares these without a prototype. */
@@ -170,25 +226,79 @@ ncclResult_t standin_nccl_enter(const char *function, ncclComm_t comm);
         }                                                                                          \
     } while (0)
 
-/* Queues parts of one communicator as one group on its streams; takes no ownership. */
-ncclResult_t standin_group_launch(ncclComm_t comm, StandinPart *parts, guint n);
+/* ---- configuration and channels ---- */
+
+/* Checks and completes what a caller asks for, NULL for the defaults. */
+ncclResult_t standin_config_parse(const ncclConfig_t *given, StandinConfig *config_out);
+const StandinNcclParams *standin_nccl_params(void);
+
+/* When all members are known. */
+void standin_layout_init(ncclComm_t comm);
+void standin_layout_clear(ncclComm_t comm);
+
+/* Whether a peer is reached through NVLink. */
+gboolean standin_is_near(const ncclComm_t comm, int peer);
+
+/* Into how many parts a message is cut, and the channel of each. */
+guint standin_parts_of(const ncclComm_t comm, int peer, guint64 bytes);
+guint standin_channel_of(const ncclComm_t comm, int peer, gboolean is_send, guint part);
+
+/* The channels of all messages of a group, one bit each. */
+uint64_t standin_parts_channels(const ncclComm_t comm, const StandinPart *parts, guint n);
+
+/* ---- rates ---- */
+
+/* How many bytes of a message may move now; when none, *wait_ns is lowered to when some may. */
+guint64 standin_rate_allows(StandinPart *part, gint64 *wait_ns);
+void standin_rate_moved(StandinPart *part, guint64 bytes);
+
+/* Whether the time of what has moved so far is over; lowers *wait_ns likewise. */
+gboolean standin_rate_is_free(StandinPart *part, gint64 *wait_ns);
+
+/* Adds a group's bytes to those of its channels. */
+void standin_rate_count(ncclComm_t comm, const StandinPart *parts, guint n);
+
+/* ---- connections ---- */
+
+void standin_connect_init(ncclComm_t comm);
+void standin_connect_clear(ncclComm_t comm);
+
+/* Takes the memory of connections that `parts` need and tells the peers. */
+ncclResult_t standin_connect_begin(ncclComm_t comm, const StandinPart *parts, guint n);
+
+/* ncclSuccess when all peers have come, ncclInProgress, or why that will not be. */
+ncclResult_t standin_connect_poll(ncclComm_t comm);
+
+/* ---- groups ---- */
+
+/* Goes on with what a non-blocking communicator's group has left to do before its streams have it.
+ */
+void standin_group_poll(ncclComm_t comm);
+
+/* Queues parts of one communicator as one group on its streams, after standin_launch_begin; takes
+ * no ownership. */
+ncclResult_t standin_group_launch(ncclComm_t comm, StandinPart *parts, guint n, guint64 launcher);
+
+/* ---- the order of launches ---- */
+
+/* Who launches: the calling thread, or one that NCCL would have made. */
+guint64 standin_launcher(void);
+guint64 standin_launcher_new(void);
+
+/* Around a launch; the end says whether another thread has launched meanwhile. `begin` may be
+ * called long before. */
+void standin_launch_begin(ncclComm_t comm, guint64 launcher);
+ncclResult_t standin_launch_end(ncclComm_t comm, guint64 launcher);
+
+/* The place of a kernel among all of its device; waits for its turn, if there is an order; it has
+ * started. */
+uint32_t standin_order_ticket(int device);
+void standin_order_wait(int device, uint32_t ticket);
+void standin_order_started(int device);
 
 /* What the stream's thread does with the parts of one kernel: returns when all are done, or FALSE
  * when the communicator was aborted, its device lost or a peer gone. */
 gboolean standin_parts_move(ncclComm_t comm, StandinPart *parts, guint n);
-
-/* ---- channels and connections ---- */
-
-/* Of a new communicator, `config` NULL or as stated; when its members are known; before the parts
- * of a group are queued, FALSE with `why` when the device has no room; and in the end. */
-void standin_channels_open(ncclComm_t comm, const ncclConfig_t *config);
-void standin_channels_settle(ncclComm_t comm);
-gboolean standin_channels_connect(ncclComm_t comm, const StandinPart *parts, guint n, char *why,
-                                  size_t why_size);
-void standin_channels_close(ncclComm_t comm);
-/* The host of a device, of a process on `host`. */
-guint64 standin_host_of(guint64 host, int device);
-void standin_count_group_thread(void);
 
 /* Says which parts are not done. */
 void standin_parts_describe(const StandinPart *parts, guint n, char *text, size_t size);

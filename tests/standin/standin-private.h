@@ -33,20 +33,23 @@ enum {
 
 typedef struct {
     int devices;
+    int host_devices; /* that make one host, in order; 0: all of this process */
+    guint channels;   /* NCCL's, for collectives; 0: those of an H100 node */
     gboolean no_driver;
     gboolean eager;        /* a small send may finish before its receive begins */
     gboolean serial;       /* a device runs one NCCL group at a time, in launch order */
     gboolean leaks;        /* leftovers at exit end the process with STANDIN_EXIT_MISUSE */
     gboolean tells_faults; /* on stderr, as they happen */
     gboolean tcp;          /* NCCL moves bytes through sockets, not through memory */
+    guint sms;             /* slots of a device for CTAs */
     guint plan_ops;        /* send and receive pairs of a group that run together; 0: all */
-    guint gpus_per_host;   /* 0: a process is on one host */
     guint block_threads;
     guint64 jitter_us;
     guint64 timeout_ms;
-    guint64 ring;   /* bytes between two ranks */
-    guint64 memory; /* bytes of a device */
-    guint64 span;   /* bytes of addresses, all devices together; never used twice */
+    guint64 channel_rate; /* bytes per second; 0: any */
+    guint64 ring;         /* bytes between two ranks */
+    guint64 memory;       /* bytes of a device */
+    guint64 span;         /* bytes of addresses, all devices together; never used twice */
 } StandinOptions;
 
 const StandinOptions *standin_options(void);
@@ -85,7 +88,9 @@ void standin_progress(void);
 
 /* Waits until *gate may differ from `seen`, for 20 ms at most; ends the process when nothing has
  * moved for too long. No happens-before edge. `who` is for the report. */
+enum { STANDIN_SLEEP_NS = 20 * 1000 * 1000 };
 void standin_sleep(_Atomic uint32_t *gate, uint32_t seen, const char *who);
+void standin_sleep_at_most(_Atomic uint32_t *gate, uint32_t seen, gint64 ns, const char *who);
 void standin_watch(const char *who); /* the check alone */
 void standin_wake(_Atomic uint32_t *gate);
 
@@ -100,6 +105,8 @@ guint standin_stream_leaks(void);
 guint standin_event_leaks(void);
 guint standin_comm_leaks(void);
 void standin_streams_print(void);
+void standin_connects_print(void);
+void standin_rooms_print(void);
 
 /* ---- devices and errors ---- */
 
@@ -120,10 +127,14 @@ cudaError_t standin_enter(const char *function);
 
 /* ---- memory ---- */
 
-/* Bytes of a device that are allocated or that NCCL's connections take. */
-guint64 standin_memory_in_use(int device);
-
 gboolean standin_is_device(const void *address);
+
+/* Counts bytes of a device as in use; FALSE when it has no more. */
+gboolean standin_memory_take(int device, guint64 size);
+void standin_memory_give(int device, guint64 size);
+
+/* What other processes' ranks have taken of a device. */
+guint64 standin_memory_of_others(int device);
 
 /* Where the bytes are; host addresses are themselves. No check. */
 void *standin_bytes(const void *address);
@@ -132,7 +143,33 @@ void *standin_bytes(const void *address);
  * or, with host_ok, in host memory. Else why not. */
 const char *standin_range_error(const void *address, guint64 size, int device, gboolean host_ok);
 
+/* ---- room ---- */
+
+/* Takes between `least` and `most` of a device's slots for CTAs, and waits for them unless *aborted
+ * (may be NULL) becomes true or the device is lost: 0 then. */
+guint standin_room_take(int device, guint least, guint most, const _Atomic bool *aborted,
+                        const char *who);
+void standin_room_give(int device, guint n);
+
 /* ---- streams ---- */
+
+/* A hardware queue of a device. */
+typedef struct StandinQueue StandinQueue;
+
+void standin_queues_open(void); /* reads how many; later calls do nothing */
+StandinQueue *standin_queue_of_next(int device);
+guint standin_queue_number(const StandinQueue *queue);
+
+/* Around a ticket and what must come in the same order; no happens-before edge for the sanitizer.
+ */
+void standin_queue_lock(StandinQueue *queue);
+void standin_queue_unlock(StandinQueue *queue);
+uint32_t standin_queue_ticket(StandinQueue *queue);
+
+/* Waits until all before the ticket have begun; says that the one at the front has. */
+gboolean standin_queue_is_at(const StandinQueue *queue, uint32_t ticket);
+void standin_queue_wait(StandinQueue *queue, uint32_t ticket);
+void standin_queue_begun(StandinQueue *queue);
 
 typedef struct StandinOp StandinOp;
 struct StandinOp {
@@ -141,10 +178,16 @@ struct StandinOp {
     void (*describe)(const StandinOp *op, char *text, size_t size); /* may be NULL */
     const char *name;
     cudaStream_t stream;
+    uint32_t ticket;      /* in the stream's hardware queue */
+    gboolean begins_late; /* calls standin_op_begun by itself, or has begun when it ends */
+    gboolean has_begun;
 };
 
 /* Appends `op`, which begins a g_malloc'd struct that the stream frees after it ran. */
 void standin_enqueue(cudaStream_t stream, StandinOp *op);
+
+/* An operation has begun: what is behind it in its hardware queue may, too. Once at least. */
+void standin_op_begun(StandinOp *op);
 
 /* NULL when `stream` may be given work, else why not. */
 const char *standin_stream_error(cudaStream_t stream);

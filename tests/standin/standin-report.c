@@ -46,9 +46,11 @@ static void die_stuck(const char *who) {
     }
     fprintf(stderr,
             "stand-in: stuck: nothing moved for %" G_GUINT64_FORMAT
-            " ms (seen by %s). Streams with work:\n",
+            " ms (seen by %s). Streams with work, and groups that are not on one yet:\n",
             standin_options()->timeout_ms, who);
     standin_streams_print();
+    standin_connects_print();
+    standin_rooms_print();
     fflush(stderr);
     _exit(STANDIN_EXIT_STUCK);
 }
@@ -74,7 +76,11 @@ void standin_wake(_Atomic uint32_t *gate) {
 }
 
 void standin_sleep(_Atomic uint32_t *gate, uint32_t seen, const char *who) {
-    const struct timespec limit = {.tv_nsec = 20 * 1000 * 1000};
+    standin_sleep_at_most(gate, seen, STANDIN_SLEEP_NS, who);
+}
+
+void standin_sleep_at_most(_Atomic uint32_t *gate, uint32_t seen, gint64 ns, const char *who) {
+    const struct timespec limit = {.tv_nsec = MIN(ns, STANDIN_SLEEP_NS)};
     syscall(SYS_futex, gate, FUTEX_WAIT, seen, &limit, NULL, 0);
     standin_watch(who);
 }

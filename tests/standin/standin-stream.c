@@ -24,6 +24,7 @@ struct CUstream_st {
     guint magic;
     int device;
     uint32_t id;
+    StandinQueue *queue;
     gboolean blocking; /* waits for and is waited for by the NULL stream */
     _Atomic int state;
     _Atomic(StandinOp *) tail; /* producers only */
@@ -52,6 +53,24 @@ static StandinOp *next_op(cudaStream_t stream) {
     }
 }
 
+void standin_op_begun(StandinOp *op) {
+    if (!op->has_begun) {
+        op->has_begun = TRUE;
+        standin_queue_begun(op->stream->queue);
+    }
+}
+
+static void run(StandinOp *op) {
+    if (!op->has_begun) {
+        standin_queue_wait(op->stream->queue, op->ticket);
+    }
+    if (!op->begins_late) {
+        standin_op_begun(op);
+    }
+    op->run(op);
+    standin_op_begun(op);
+}
+
 static void *work(void *argument) {
     cudaStream_t stream = argument;
     gboolean last = FALSE;
@@ -67,7 +86,7 @@ static void *work(void *argument) {
         standin_device_slow(stream->device);
         atomic_store_explicit(&stream->running, op, memory_order_relaxed);
         last = op->run == end_stream;
-        op->run(op);
+        run(op);
         atomic_store_explicit(&stream->running, NULL, memory_order_relaxed);
         standin_progress();
         atomic_fetch_add_explicit(&stream->n_done, 1, memory_order_release);
@@ -96,7 +115,12 @@ int standin_stream_device(cudaStream_t stream) {
 void standin_enqueue(cudaStream_t stream, StandinOp *op) {
     op->stream = stream;
     atomic_store_explicit(&op->next, NULL, memory_order_relaxed);
+    standin_queue_lock(stream->queue);
+    if (!op->has_begun) {
+        op->ticket = standin_queue_ticket(stream->queue);
+    }
     StandinOp *before = atomic_exchange_explicit(&stream->tail, op, memory_order_acq_rel);
+    standin_queue_unlock(stream->queue);
     standin_progress();
     atomic_store_explicit(&before->next, op, memory_order_release);
     atomic_fetch_add_explicit(&stream->n_queued, 1, memory_order_relaxed);
@@ -116,6 +140,7 @@ static cudaError_t stream_new(cudaStream_t *stream_out, unsigned flags) {
     stream->blocking = flags != cudaStreamNonBlocking;
     stream->head = &stream->stub;
     stream->tail = &stream->stub;
+    stream->queue = standin_queue_of_next(stream->device);
     stream->id = atomic_fetch_add_explicit(&n_streams, 1, memory_order_relaxed);
     if (stream->id >= STANDIN_MAX_STREAMS) {
         standin_die("more than %d streams", STANDIN_MAX_STREAMS);
@@ -170,6 +195,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
     atomic_store_explicit(&stream->state, STREAM_ENDING, memory_order_relaxed);
     StandinOp *op = g_new0(StandinOp, 1);
     op->run = end_stream;
+    op->has_begun = TRUE; /* it takes no place in the hardware queue */
     op->name = "end of the stream";
     standin_enqueue(stream, op);
     return cudaSuccess;
@@ -273,7 +299,12 @@ STANDIN_RACY void standin_streams_print(void) {
         if (op != NULL && op->describe != NULL) {
             op->describe(op, text, sizeof text);
         }
-        fprintf(stderr, "  device %d stream %u: %u operations left, now in %s %s\n", stream->device,
-                stream->id, left, op != NULL ? op->name : "none", text);
+        char queue[32] = "";
+        if (op != NULL && !op->has_begun && !standin_queue_is_at(stream->queue, op->ticket)) {
+            g_snprintf(queue, sizeof queue, "queue %u before ",
+                       standin_queue_number(stream->queue));
+        }
+        fprintf(stderr, "  device %d stream %u: %u operations left, now in %s%s %s\n",
+                stream->device, stream->id, left, queue, op != NULL ? op->name : "none", text);
     }
 }

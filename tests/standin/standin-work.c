@@ -25,6 +25,7 @@ typedef struct {
     void (*run)(void *argument);
     void (*drop)(void *argument); /* of a kernel */
     void *argument;
+    guint n_blocks;
 } CallOp;
 
 static void run_copy(StandinOp *op) {
@@ -187,10 +188,14 @@ static void run_timed(const CallOp *call) {
 
 static void run_kernel(StandinOp *op) {
     const CallOp *call = (const CallOp *)op;
-    if (!standin_kernel_fault(op->name, standin_device()) &&
-        !standin_device_lost(standin_device())) {
+    const int device = standin_device();
+    const guint held =
+        standin_room_take(device, 1, call->n_blocks, NULL, "a kernel without room on its device");
+    standin_op_begun(op);
+    if (!standin_kernel_fault(op->name, device) && !standin_device_lost(device)) {
         run_timed(call);
     }
+    standin_room_give(device, held);
     call->drop(call->argument);
 }
 
@@ -200,6 +205,8 @@ static void enqueue_call(cudaStream_t stream, CallOp shape, const char *name,
     call->run = shape.run;
     call->drop = shape.drop;
     call->argument = shape.argument;
+    call->n_blocks = shape.n_blocks;
+    call->op.begins_late = run == run_kernel;
     standin_enqueue(stream, &call->op);
 }
 
@@ -221,14 +228,15 @@ static cudaError_t launch_error(cudaStream_t stream, const char *name) {
     return cudaSuccess;
 }
 
-cudaError_t standin_launch(cudaStream_t stream, const char *name, void (*run)(void *),
-                           void (*drop)(void *), void *closure) {
+cudaError_t standin_launch(cudaStream_t stream, const char *name, unsigned n_blocks,
+                           void (*run)(void *), void (*drop)(void *), void *closure) {
     const cudaError_t error = launch_error(stream, name);
     if (error != cudaSuccess) {
         drop(closure);
         return error;
     }
-    enqueue_call(stream, (CallOp){.run = run, .drop = drop, .argument = closure}, name, run_kernel);
+    const CallOp shape = {.run = run, .drop = drop, .argument = closure, .n_blocks = n_blocks};
+    enqueue_call(stream, shape, name, run_kernel);
     return cudaSuccess;
 }
 

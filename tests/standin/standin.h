@@ -43,14 +43,42 @@ unsigned standin_comms_of(int device);
 /* For tests: events of the device that have not been destroyed. */
 unsigned standin_events_of(int device);
 
-/* For tests: bytes of the device that NCCL's connections take, and groups so far that made a
- * thread, as those of non-blocking communicators do. */
-uint64_t standin_connection_bytes(int device);
-uint64_t standin_group_threads(void);
+/* For tests: what NCCL's rules say of a communicator (README.md), which is an ncclComm_t. */
+typedef struct {
+    unsigned nodes;      /* NVLink domains: hosts, or fast groups */
+    unsigned channels;   /* for sends and receives; a power of two */
+    unsigned per_peer;   /* of them, for one message at most, and connected to each peer */
+    unsigned collective; /* channels of collectives */
+    uint64_t chunk;      /* bytes of a step */
+} StandinChannels;
+struct ncclComm;
+void standin_channels(const struct ncclComm *comm, StandinChannels *channels_out);
 
-/* Queues a kernel: `run` is called once on the stream's thread, then `drop`, with `closure`. */
-cudaError_t standin_launch(cudaStream_t stream, const char *name, void (*run)(void *closure),
-                           void (*drop)(void *closure), void *closure);
+/* The channels of a message to (`is_send`) or from a peer, one bit each; the peer may be the rank
+ * itself. */
+uint64_t standin_message_channels(const struct ncclComm *comm, int peer, int is_send,
+                                  uint64_t bytes);
+
+/* The channels of the communicator's last group, one bit each, and how many: its kernel's CTAs. */
+uint64_t standin_group_channels(const struct ncclComm *comm);
+unsigned standin_group_ctas(const struct ncclComm *comm);
+
+/* What a channel of the communicator has been given so far to send, or to receive. */
+uint64_t standin_channel_bytes(const struct ncclComm *comm, int is_send, unsigned channel);
+
+/* Device memory that connections take, made and kept for the first message of each pair of ranks:
+ * of a communicator on its own device, and on a device by all, other ranks' PXN pools included. */
+uint64_t standin_connection_bytes(const struct ncclComm *comm);
+uint64_t standin_connection_bytes_of(int device);
+
+/* Threads that NCCL would have made so far for groups: one for each group on communicators that are
+ * not blocking. */
+unsigned standin_group_threads(void);
+
+/* Queues a kernel of that many blocks: `run` is called once on the stream's thread, then `drop`,
+ * with `closure`. */
+cudaError_t standin_launch(cudaStream_t stream, const char *name, unsigned n_blocks,
+                           void (*run)(void *closure), void (*drop)(void *closure), void *closure);
 
 #ifdef __cplusplus
 }

@@ -67,6 +67,12 @@ typedef enum {
     ncclNumTypes = 12
 } ncclDataType_t;
 
+/*
+ * As of 2.28. Fields came with 2.14 (blocking), 2.17 (to netName), 2.18 (splitShare), 2.25
+ * (trafficClass), 2.27 (commName to nvlsCTAs) and 2.28 (the rest); 2.29 added graphUsageMode and
+ * numRmaCtx, 2.30 maxP2pPeers and graphStreamOrdering, which are not here. A library reads what
+ * `size` and `version` say that the caller knows.
+ */
 typedef struct {
     size_t size;
     unsigned int magic;
