@@ -6,9 +6,9 @@
 
 #include "validation/stack-nccl.h"
 
-#include <nccl.h>
 #include <time.h>
 
+#include "validation/measure-nccl.h"
 #include "validation/measure.h"
 #include "validation/pack-check.h"
 
@@ -21,16 +21,6 @@ typedef struct {
     char *from, *to;
     gboolean blocking;
 } Lane;
-
-#define CHECK_NCCL(call, error) check_nccl((call), #call, (error))
-
-static gboolean check_nccl(ncclResult_t result, const char *call, GError **error) {
-    if (result == ncclSuccess || result == ncclInProgress)
-        return TRUE;
-    g_set_error(error, REFIT_ERROR, REFIT_ERROR_BACKEND, "%s: %s: %s", call,
-                ncclGetErrorString(result), ncclGetLastError(NULL));
-    return FALSE;
-}
 
 static gboolean in_patience(gint64 begin_us, const char *what, GError **error) {
     if (g_get_monotonic_time() - begin_us < (gint64)STACK_PATIENCE_S * G_USEC_PER_SEC)
@@ -45,8 +35,8 @@ static gboolean settle(const Lane *lane, GError **error) {
     const gint64 begin_us = g_get_monotonic_time();
     ncclResult_t state = ncclInProgress;
 
-    while (CHECK_NCCL(ncclCommGetAsyncError(lane->comm, &state), error) &&
-           check_nccl(state, "NCCL", error)) {
+    while (MEASURE_NCCL(ncclCommGetAsyncError(lane->comm, &state), error) &&
+           measure_nccl(state, "NCCL", error)) {
         if (state == ncclSuccess)
             return TRUE;
         if (!in_patience(begin_us, "NCCL", error))
@@ -57,12 +47,12 @@ static gboolean settle(const Lane *lane, GError **error) {
 }
 
 static gboolean group(const Lane *lane, guint64 bytes, guint shift, GError **error) {
-    return CHECK_NCCL(ncclGroupStart(), error) &&
-           CHECK_NCCL(ncclSend(lane->from + shift, bytes, ncclInt8, 0, lane->comm, lane->stream),
-                      error) &&
-           CHECK_NCCL(ncclRecv(lane->to + shift, bytes, ncclInt8, 0, lane->comm, lane->stream),
-                      error) &&
-           CHECK_NCCL(ncclGroupEnd(), error) && (lane->blocking || settle(lane, error));
+    return MEASURE_NCCL(ncclGroupStart(), error) &&
+           MEASURE_NCCL(ncclSend(lane->from + shift, bytes, ncclInt8, 0, lane->comm, lane->stream),
+                        error) &&
+           MEASURE_NCCL(ncclRecv(lane->to + shift, bytes, ncclInt8, 0, lane->comm, lane->stream),
+                        error) &&
+           MEASURE_NCCL(ncclGroupEnd(), error) && (lane->blocking || settle(lane, error));
 }
 
 static void close_lane(Lane *lane) {
@@ -91,8 +81,8 @@ static gboolean open_lane(Lane *lane, gboolean blocking, int channels, guint64 b
     config.blocking = blocking;
     if (channels > 0)
         config.minCTAs = config.maxCTAs = channels;
-    return CHECK_NCCL(ncclGetUniqueId(&id), error) &&
-           CHECK_NCCL(ncclCommInitRankConfig(&lane->comm, 1, id, 0, &config), error) &&
+    return MEASURE_NCCL(ncclGetUniqueId(&id), error) &&
+           MEASURE_NCCL(ncclCommInitRankConfig(&lane->comm, 1, id, 0, &config), error) &&
            settle(lane, error) &&
            PACK_CHECK_CUDA(cudaStreamCreateWithFlags(&lane->stream, cudaStreamNonBlocking),
                            error) &&
