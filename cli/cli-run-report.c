@@ -154,6 +154,14 @@ static void json_spread(RefitJson *json, const char *key, const double *values, 
     refit_json_end_object(json);
 }
 
+/* Run by run. */
+static void json_each(RefitJson *json, const char *key, const double *values, guint n) {
+    refit_json_begin_row(json, key);
+    for (guint i = 0; i < n; i++)
+        refit_json_double(json, NULL, values[i]);
+    refit_json_end_row(json);
+}
+
 static void json_ratio(RefitJson *json, const char *key, double dividend, double divisor) {
     double quotient;
 
@@ -224,6 +232,8 @@ static void print_json(const CliRun *run, const CliRunReport *report,
     refit_json_uint(json, "launches", sums.n_launches);
     json_spread(json, "device_s", report->duration_s, report->repeat);
     json_spread(json, "agreed_s", report->agreed_s, report->repeat);
+    json_each(json, "each_device_s", report->duration_s, report->repeat);
+    json_each(json, "each_agreed_s", report->agreed_s, report->repeat);
     json_stages(json, plan, report, comparison);
     cli_json_trace(json, run->trace, report->events);
     refit_json_end_object(json);

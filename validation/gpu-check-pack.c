@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "validation/measure.h"
 #include "validation/pack-check.h"
 #include "validation/pack-measure.h"
 
@@ -38,33 +39,6 @@ static const GOptionEntry entries[] = {
     {"limit", 0, 0, G_OPTION_ARG_DOUBLE, &options.limit_s, "seconds for all of it", "S"},
     G_OPTION_ENTRY_NULL,
 };
-
-/* ---- the device ---- */
-
-static gboolean write_device(RefitJson *json, GError **error) {
-    int n_sms, major, minor, driver, runtime;
-    size_t free_bytes, total_bytes;
-
-    if (!PACK_CHECK_CUDA(cudaDeviceGetAttribute(&n_sms, cudaDevAttrMultiProcessorCount, 0),
-                         error) ||
-        !PACK_CHECK_CUDA(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0),
-                         error) ||
-        !PACK_CHECK_CUDA(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, 0),
-                         error) ||
-        !PACK_CHECK_CUDA(cudaMemGetInfo(&free_bytes, &total_bytes), error) ||
-        !PACK_CHECK_CUDA(cudaDriverGetVersion(&driver), error) ||
-        !PACK_CHECK_CUDA(cudaRuntimeGetVersion(&runtime), error))
-        return FALSE;
-    refit_json_begin_object(json, "device");
-    refit_json_uint(json, "multiprocessors", (guint64)n_sms);
-    refit_json_uint(json, "compute_capability", 10 * (guint64)major + (guint64)minor);
-    refit_json_uint(json, "memory_bytes", total_bytes);
-    refit_json_uint(json, "free_bytes", free_bytes);
-    refit_json_uint(json, "driver_cuda", (guint64)driver);
-    refit_json_uint(json, "runtime_cuda", (guint64)runtime);
-    refit_json_end_object(json);
-    return TRUE;
-}
 
 static gboolean has_memory(guint64 bytes, guint64 *free_out, GError **error) {
     size_t free_bytes, total_bytes;
@@ -186,7 +160,7 @@ int main(int argc, char **argv) {
         return status;
     json = refit_json_new(2);
     refit_json_begin_object(json, NULL);
-    well = write_device(json, &error) &&
+    well = measure_write_device(json, &error) &&
            (g_str_equal(argv[1], "check") ? check(json, &error) : measure(json, &error));
     if (!well)
         refit_json_string(json, "error", error->message);

@@ -7,9 +7,8 @@
 
 #include "validation/pack-measure.h"
 
-#include <stdlib.h>
-
 #include "gpu/executor/refit-pack.h"
+#include "validation/measure.h"
 #include "validation/pack-check.h"
 
 enum { MAX_TIMES = 64, MAX_LIMITS = 8, DEFAULT_BLOCKS = 64, MANY_REGIONS = 1024, STEP = 2 };
@@ -37,17 +36,6 @@ typedef struct {
     guint n_regions, blocks;
     RefitStridedSpan packing, copying;
 } Bench;
-
-typedef struct {
-    double least, median, most; /* seconds */
-    guint n;
-} Times;
-
-static int compare_doubles(gconstpointer a, gconstpointer b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-
-    return x < y ? -1 : x > y;
-}
 
 static cudaError_t launch(const Bench *bench, What what) {
     const guint64 bytes = bench->measure->bytes, run = bench->run;
@@ -87,7 +75,7 @@ static gboolean time_once(const Bench *bench, What what, double *seconds_out, GE
     return TRUE;
 }
 
-static gboolean time_many(const Bench *bench, What what, Times *times_out, GError **error) {
+static gboolean time_many(const Bench *bench, What what, MeasureSpread *times_out, GError **error) {
     double seconds[MAX_TIMES], first;
     guint n = MIN(bench->measure->n_times, MAX_TIMES);
 
@@ -98,9 +86,7 @@ static gboolean time_many(const Bench *bench, What what, Times *times_out, GErro
     for (guint i = 0; i < n; i++)
         if (!time_once(bench, what, &seconds[i], error))
             return FALSE;
-    qsort(seconds, n, sizeof *seconds, compare_doubles);
-    *times_out =
-        (Times){seconds[0], (seconds[(n - 1) / 2] + seconds[n / 2]) / 2, seconds[n - 1], n};
+    *times_out = measure_spread(seconds, n);
     return TRUE;
 }
 
@@ -143,7 +129,7 @@ static gboolean make_table(Bench *bench, GError **error) {
 
 /* ---- figures ---- */
 
-static void write_times(const Bench *bench, RefitJson *json, const Times *times) {
+static void write_times(const Bench *bench, RefitJson *json, const MeasureSpread *times) {
     const double bytes = (double)bench->measure->bytes;
 
     refit_json_double(json, "median_s", times->median);
@@ -157,7 +143,7 @@ static void write_times(const Bench *bench, RefitJson *json, const Times *times)
 
 static gboolean measure_row(const Bench *bench, What what, const char *name, RefitJson *json,
                             GError **error) {
-    Times times;
+    MeasureSpread times;
 
     if (!time_many(bench, what, &times, error))
         return FALSE;
@@ -247,7 +233,7 @@ static gboolean measure_copies_2d(Bench *bench, RefitJson *json, GError **error)
 }
 
 static gboolean measure_plain(Bench *bench, RefitJson *json, GError **error) {
-    Times times;
+    MeasureSpread times;
 
     if (!time_many(bench, COPY_PLAIN, &times, error))
         return FALSE;
