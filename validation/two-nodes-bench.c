@@ -110,21 +110,24 @@ static gboolean wait_for(const TwoNodesBench *bench, cudaEvent_t event, GError *
 
 /* ---- communicators ---- */
 
-gboolean two_nodes_free_bytes(double *bytes_out, GError **error) {
+gboolean two_nodes_free_bytes(const TwoNodesBench *bench, double *bytes_out, GError **error) {
     size_t free_bytes, total_bytes;
 
-    if (!PACK_CHECK_CUDA(cudaMemGetInfo(&free_bytes, &total_bytes), error))
+    if (!refit_rendezvous_barrier(bench->rendezvous, "memory", error) ||
+        !PACK_CHECK_CUDA(cudaMemGetInfo(&free_bytes, &total_bytes), error))
         return FALSE;
     *bytes_out = (double)free_bytes;
     return TRUE;
 }
 
-static void drop(ncclComm_t *comm, gboolean well) {
-    if (*comm == NULL)
-        return;
-    if (well)
-        ncclCommDestroy(*comm);
-    else
+static gboolean end(const TwoNodesBench *bench, ncclComm_t comm) {
+    return MEASURE_NCCL(ncclCommFinalize(comm), NULL) &&
+           settle(bench, comm, "end of a communicator", NULL) &&
+           ncclCommDestroy(comm) == ncclSuccess;
+}
+
+static void drop(const TwoNodesBench *bench, ncclComm_t *comm, gboolean well) {
+    if (*comm != NULL && !(well && end(bench, *comm)))
         ncclCommAbort(*comm);
     *comm = NULL;
 }
@@ -132,8 +135,8 @@ static void drop(ncclComm_t *comm, gboolean well) {
 static void drop_comms(TwoNodesBench *bench, gboolean well) {
     if (bench->comm == bench->world)
         bench->comm = NULL;
-    drop(&bench->comm, well);
-    drop(&bench->world, well);
+    drop(bench, &bench->comm, well);
+    drop(bench, &bench->world, well);
 }
 
 static gboolean make_world(TwoNodesBench *bench, int channels, GError **error) {
@@ -169,9 +172,8 @@ gboolean two_nodes_connect(TwoNodesBench *bench, TwoNodesPlace place, int channe
     gint64 begin_us;
 
     drop_comms(bench, TRUE);
-    if (!refit_rendezvous_barrier(bench->rendezvous, "set-up", error) ||
-        (place == TWO_NODES_DOMAIN && !make_world(bench, channels, error)) ||
-        !two_nodes_free_bytes(&before, error))
+    if ((place == TWO_NODES_DOMAIN && !make_world(bench, channels, error)) ||
+        !two_nodes_free_bytes(bench, &before, error))
         return FALSE;
     begin_us = g_get_monotonic_time();
     if (place == TWO_NODES_DOMAIN ? !make_domain(bench, error)
@@ -180,7 +182,7 @@ gboolean two_nodes_connect(TwoNodesBench *bench, TwoNodesPlace place, int channe
     *seconds_out = (double)(g_get_monotonic_time() - begin_us) / G_USEC_PER_SEC;
     if (place != TWO_NODES_DOMAIN)
         bench->comm = bench->world;
-    if (!two_nodes_free_bytes(&after, error))
+    if (!two_nodes_free_bytes(bench, &after, error))
         return FALSE;
     *bytes_out = MAX(before - after, 0);
     return TRUE;

@@ -60,7 +60,8 @@ gboolean two_nodes_connect(TwoNodesBench *bench, TwoNodesPlace place, int channe
 gboolean two_nodes_exchange(const TwoNodesBench *bench, TwoNodesPlace place, guint n_peers,
                             guint64 bytes, guint n, double *seconds_out, GError **error)
     G_GNUC_WARN_UNUSED_RESULT;
-/* Free memory of the device, now. */
-gboolean two_nodes_free_bytes(double *bytes_out, GError **error) G_GNUC_WARN_UNUSED_RESULT;
+/* Free memory of the device, when all ranks have come here: others make buffers on it, too. */
+gboolean two_nodes_free_bytes(const TwoNodesBench *bench, double *bytes_out, GError **error)
+    G_GNUC_WARN_UNUSED_RESULT;
 
 G_END_DECLS

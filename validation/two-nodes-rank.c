@@ -161,10 +161,10 @@ static gboolean measure(Job *job, const Setting *setting, Record *record, GError
 
     if (!two_nodes_connect(bench, setting->place, (int)setting->channels, &record->set_up_s,
                            &record->set_up_bytes, error) ||
-        !two_nodes_free_bytes(&before, error) ||
+        !two_nodes_free_bytes(bench, &before, error) ||
         !two_nodes_exchange(bench, setting->place, setting->n_peers, TINY_BYTES, 0,
                             &record->first_s, error) ||
-        !two_nodes_free_bytes(&after, error))
+        !two_nodes_free_bytes(bench, &after, error))
         return FALSE;
     record->first_bytes = MAX(before - after, 0);
     for (guint b = 0; b < job->bytes.n; b++)
