@@ -43,8 +43,10 @@ static guint64 mix(guint64 hash, guint64 value) {
 guint64 refit_gpu_schedule_hash(const RefitSchedule *schedule) {
     guint64 hash = mix(schedule->n_streams, schedule->n_steps);
 
-    for (guint link = 0; link < REFIT_N_LINKS; link++)
+    for (guint link = 0; link < REFIT_N_LINKS; link++) {
         hash = mix(hash, schedule->n_comms[link]);
+        hash = mix(hash, (guint64)schedule->ctas[link] << 32 | schedule->per_peer[link]);
+    }
     for (guint s = 0; s < schedule->n_streams; s++)
         hash = mix(hash, schedule->comm_of[s]);
     for (guint i = 0; i < schedule->n_steps; i++) {

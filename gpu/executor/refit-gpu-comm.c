@@ -130,7 +130,7 @@ gint64 refit_gpu_comms_patience_us(const RefitGpuRank *self) {
 /* The end of a communicator waits for the kernels in front of its own: for ever, where one hangs.
  * Hence threads that can be left to themselves; all atomic. */
 typedef struct {
-    gint n_users, n_left, n_failed;
+    gint n_users, n_left;
 } Ends;
 
 typedef struct {
@@ -146,12 +146,11 @@ static void leave_ends(Ends *ends) {
 
 static gpointer end_one(gpointer data) {
     g_autofree End *self = data;
-    gboolean well = self->aborts ? ncclCommAbort(self->comm) == ncclSuccess
-                                 : ncclCommFinalize(self->comm) == ncclSuccess &&
-                                       ncclCommDestroy(self->comm) == ncclSuccess;
 
-    if (!well)
-        g_atomic_int_inc(&self->ends->n_failed);
+    if (self->aborts || ncclCommFinalize(self->comm) != ncclSuccess)
+        ncclCommAbort(self->comm);
+    else
+        ncclCommDestroy(self->comm);
     g_atomic_int_add(&self->ends->n_left, -1);
     leave_ends(self->ends);
     return NULL;
@@ -300,16 +299,6 @@ static gboolean has_other_channels(const RefitGpuRank *self, RefitLink link) {
 
     return self->n_comms[link] > 0 && (self->ctas[link] != schedule->ctas[link] ||
                                        self->per_peer[link] != schedule->per_peer[link]);
-}
-
-gboolean refit_gpu_comms_missing(const RefitGpuRank *self) {
-    const RefitSchedule *schedule = self->work->program->schedule;
-
-    for (guint link = 0; link < REFIT_N_LINKS; link++)
-        if (schedule->n_comms[link] > 0 && (self->n_comms[link] < schedule->n_comms[link] ||
-                                            has_other_channels(self, (RefitLink)link)))
-            return TRUE;
-    return FALSE;
 }
 
 gboolean refit_gpu_comms_extend(RefitGpuRank *self, GError **error) {

@@ -24,11 +24,17 @@
 
 enum { GREETING_BYTES = 16, DISTANCES = REFIT_STEP_OPERATIONS / 2 };
 
-/* A communicator, as its ranks number themselves in it. */
+/* What a rank sends to a peer, or receives from it. */
+typedef struct {
+    guint peer;     /* as the communicator numbers its ranks */
+    guint distance; /* from the sender to the receiver, round all ranks */
+    guint place;    /* of its bytes; 0: what is sent to all */
+} Greeting;
+
 typedef struct {
     ncclComm_t comm;
-    guint rank, n;            /* in it */
-    GArray *sends, *receives; /* guint: numbers in it */
+    guint n;           /* ranks in it */
+    GArray *greetings; /* Greeting: receives before sends */
 } Meeting;
 
 /* All of them, for the thread that outlives the rank's patience. */
@@ -49,41 +55,32 @@ typedef struct {
 static void leave(Meetings *self) {
     if (!g_atomic_int_dec_and_test(&self->n_users))
         return;
-    for (guint i = 0; i < self->n; i++) {
-        g_array_unref(self->meetings[i].sends);
-        g_array_unref(self->meetings[i].receives);
-    }
+    for (guint i = 0; i < self->n; i++)
+        g_array_unref(self->meetings[i].greetings);
     g_mutex_clear(&self->lock);
     g_free(self);
 }
 
 /* ---- on the thread ---- */
 
-static void *place_of(const Meetings *self, guint place) {
-    return (void *)(guintptr)(self->greetings + (guint64)place * GREETING_BYTES);
-}
-
-/* From the sender to the receiver, round all ranks. */
-static guint distance_of(const Meeting *meeting, guint peer, gboolean sends) {
-    guint from = sends ? meeting->rank : peer, to = sends ? peer : meeting->rank;
-
-    return (to + meeting->n - from) % meeting->n;
-}
-
-static gboolean is_at(const Meeting *meeting, guint peer, gboolean sends, guint first) {
-    guint distance = distance_of(meeting, peer, sends);
-
-    return distance >= first && distance < first + DISTANCES;
+static gboolean is_at(const Greeting *greeting, guint first) {
+    return greeting->distance >= first && greeting->distance < first + DISTANCES;
 }
 
 static gboolean has_any(const Meeting *meeting, guint first) {
-    gboolean any = FALSE;
+    for (guint i = 0; i < meeting->greetings->len; i++)
+        if (is_at(&g_array_index(meeting->greetings, Greeting, i), first))
+            return TRUE;
+    return FALSE;
+}
 
-    for (guint i = 0; i < meeting->sends->len; i++)
-        any |= is_at(meeting, g_array_index(meeting->sends, guint, i), TRUE, first);
-    for (guint i = 0; i < meeting->receives->len; i++)
-        any |= is_at(meeting, g_array_index(meeting->receives, guint, i), FALSE, first);
-    return any;
+static ncclResult_t greet(const Meetings *self, const Meeting *meeting, const Greeting *greeting) {
+    void *place = (void *)(guintptr)(self->greetings + (guint64)greeting->place * GREETING_BYTES);
+    int peer = (int)greeting->peer;
+
+    return greeting->place == 0
+               ? ncclSend(place, GREETING_BYTES, ncclUint8, peer, meeting->comm, self->stream)
+               : ncclRecv(place, GREETING_BYTES, ncclUint8, peer, meeting->comm, self->stream);
 }
 
 static ncclResult_t submit(const Meetings *self, const Meeting *meeting, guint first) {
@@ -91,19 +88,11 @@ static ncclResult_t submit(const Meetings *self, const Meeting *meeting, guint f
 
     if (result != ncclSuccess)
         return result;
-    for (guint i = 0; i < meeting->receives->len && result == ncclSuccess; i++) {
-        guint peer = g_array_index(meeting->receives, guint, i);
+    for (guint i = 0; i < meeting->greetings->len && result == ncclSuccess; i++) {
+        const Greeting *greeting = &g_array_index(meeting->greetings, Greeting, i);
 
-        if (is_at(meeting, peer, FALSE, first))
-            result = ncclRecv(place_of(self, 1 + i), GREETING_BYTES, ncclUint8, (int)peer,
-                              meeting->comm, self->stream);
-    }
-    for (guint i = 0; i < meeting->sends->len && result == ncclSuccess; i++) {
-        guint peer = g_array_index(meeting->sends, guint, i);
-
-        if (is_at(meeting, peer, TRUE, first))
-            result = ncclSend(place_of(self, 0), GREETING_BYTES, ncclUint8, (int)peer,
-                              meeting->comm, self->stream);
+        if (is_at(greeting, first))
+            result = greet(self, meeting, greeting);
     }
     end = ncclGroupEnd(); /* in any case, or this thread stays in the group */
     return result == ncclSuccess ? end : result;
@@ -172,27 +161,26 @@ static guint count_domain(const RefitGpuRank *self) {
 }
 
 static void add_meeting(const RefitGpuRank *self, Meetings *meetings, RefitLink link, guint comm) {
-    Meeting *meeting = &meetings->meetings[meetings->n++];
+    gboolean in_domain = link == REFIT_LINK_NVLINK;
+    guint own = in_domain ? self->domain_ranks[self->rank] : self->rank;
+    guint n = in_domain ? count_domain(self) : self->n_ranks;
+    g_autoptr(GArray) sends = g_array_new(FALSE, FALSE, sizeof(guint));
+    g_autoptr(GArray) receives = g_array_new(FALSE, FALSE, sizeof(guint));
+    GArray *greetings = g_array_new(FALSE, FALSE, sizeof(Greeting));
 
-    *meeting = (Meeting){.comm = self->comms[link][comm],
-                         .rank = self->rank,
-                         .n = self->n_ranks,
-                         .sends = g_array_new(FALSE, FALSE, sizeof(guint)),
-                         .receives = g_array_new(FALSE, FALSE, sizeof(guint))};
-    refit_schedule_comm_peers(self->work->program->schedule, self->rank, link, comm, meeting->sends,
-                              meeting->receives);
-    if (link != REFIT_LINK_NVLINK)
-        return;
-    meeting->rank = self->domain_ranks[self->rank];
-    meeting->n = count_domain(self);
-    for (guint i = 0; i < meeting->sends->len; i++) {
-        guint *peer = &g_array_index(meeting->sends, guint, i);
-        *peer = self->domain_ranks[*peer];
+    refit_schedule_comm_peers(self->work->program->schedule, self->rank, link, comm, sends,
+                              receives);
+    for (guint i = 0; i < receives->len + sends->len; i++) {
+        gboolean is_sent = i >= receives->len;
+        guint rank = is_sent ? g_array_index(sends, guint, i - receives->len)
+                             : g_array_index(receives, guint, i);
+        guint peer = in_domain ? self->domain_ranks[rank] : rank;
+        Greeting greeting = {peer, (is_sent ? peer + n - own : own + n - peer) % n,
+                             is_sent ? 0 : 1 + i};
+
+        g_array_append_val(greetings, greeting);
     }
-    for (guint i = 0; i < meeting->receives->len; i++) {
-        guint *peer = &g_array_index(meeting->receives, guint, i);
-        *peer = self->domain_ranks[*peer];
-    }
+    meetings->meetings[meetings->n++] = (Meeting){self->comms[link][comm], n, greetings};
 }
 
 static Meetings *list_meetings(const RefitGpuRank *self) {

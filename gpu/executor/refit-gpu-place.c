@@ -98,16 +98,6 @@ const char *refit_gpu_host_of(const RefitGpuRank *self, guint rank) {
 
 /* ---- checks ---- */
 
-static void refuse(GError **error, const char *format, ...) G_GNUC_PRINTF(2, 3);
-static void refuse(GError **error, const char *format, ...) {
-    va_list arguments;
-
-    va_start(arguments, format);
-    if (error != NULL)
-        *error = g_error_new_valist(REFIT_ERROR, REFIT_ERROR_INVALID, format, arguments);
-    va_end(arguments);
-}
-
 static guint hash_gpu(gconstpointer place) {
     return (guint)((const RefitGpuPlace *)place)->host ^
            number_of(((const RefitGpuPlace *)place)->gpu);
@@ -127,11 +117,12 @@ static gboolean check_devices(const RefitGpuRank *self, GError **error) {
         const RefitGpuPlace *other = g_hash_table_lookup(seen, place);
 
         if (other != NULL) {
-            refuse(error,
-                   "ranks %u and %u are both on GPU %s of host %s, and each rank needs one of its "
-                   "own: give ranks of one host different local ranks, or let each process see "
-                   "another GPU (CUDA_VISIBLE_DEVICES)",
-                   (guint)(other - self->places), r, place->gpu, place->host_name);
+            g_set_error(
+                error, REFIT_ERROR, REFIT_ERROR_INVALID,
+                "ranks %u and %u are both on GPU %s of host %s, and each rank needs one of its "
+                "own: give ranks of one host different local ranks, or let each process see "
+                "another GPU (CUDA_VISIBLE_DEVICES)",
+                (guint)(other - self->places), r, place->gpu, place->host_name);
             return FALSE;
         }
         g_hash_table_add(seen, place);
@@ -212,20 +203,20 @@ static gboolean check_nodes(const RefitGpuRank *self, GError **error) {
 
         if (same_node > 0 && self->places[same_node - 1].host != self->places[r].host) {
             advice = advise(self, ranks_of_first_node(self));
-            refuse(error,
-                   "ranks %u and %u are declared as GPUs of one node, %u, but are on hosts %s "
-                   "and %s; %s",
-                   same_node - 1, r, self->nodes[r], self->places[same_node - 1].host_name,
-                   self->places[r].host_name, advice);
+            g_set_error(error, REFIT_ERROR, REFIT_ERROR_INVALID,
+                        "ranks %u and %u are declared as GPUs of one node, %u, but are on hosts %s "
+                        "and %s; %s",
+                        same_node - 1, r, self->nodes[r], self->places[same_node - 1].host_name,
+                        self->places[r].host_name, advice);
             return FALSE;
         }
         if (same_host > 0 && self->nodes[same_host - 1] != self->nodes[r]) {
             advice = advise(self, ranks_of_first_node(self));
-            refuse(error,
-                   "ranks %u and %u are declared as GPUs of nodes %u and %u, but are both on "
-                   "host %s; %s",
-                   same_host - 1, r, self->nodes[same_host - 1], self->nodes[r],
-                   self->places[r].host_name, advice);
+            g_set_error(error, REFIT_ERROR, REFIT_ERROR_INVALID,
+                        "ranks %u and %u are declared as GPUs of nodes %u and %u, but are both on "
+                        "host %s; %s",
+                        same_host - 1, r, self->nodes[same_host - 1], self->nodes[r],
+                        self->places[r].host_name, advice);
             return FALSE;
         }
         if (same_node == 0)
@@ -279,8 +270,8 @@ static gboolean check_peers(const RefitGpuRank *self, GError **error) {
 
             if (other == self->n_ranks)
                 continue;
-            refuse(
-                error,
+            g_set_error(
+                error, REFIT_ERROR, REFIT_ERROR_INVALID,
                 "ranks %u and %u are declared in one NVLink domain, %u, but GPU %s of host %s has "
                 "no peer access to GPU %s (cudaDeviceCanAccessPeer): see nvidia-smi topo -p2p r, "
                 "and what keeps GPUs apart (IOMMU, virtual machines); where they have no NVLink, "
@@ -322,13 +313,14 @@ static gboolean refuse_fabric(const RefitGpuRank *self, guint a, guint b, GError
     g_autofree char *of_a = describe_fabric(&self->places[a]);
     g_autofree char *of_b = describe_fabric(&self->places[b]);
 
-    refuse(error,
-           "ranks %u and %u are declared in one NVLink domain, %u, that spans hosts, but no NVLink "
-           "fabric joins their GPUs: %s of host %s has %s, %s of host %s has %s; state a topology "
-           "whose domains are as large as what NVLink joins (domain:1 where hosts have NVLink of "
-           "their own), or see nvidia-smi -q, Fabric, and the fabric manager",
-           a, b, self->domains[a], self->places[a].gpu, self->places[a].host_name, of_a,
-           self->places[b].gpu, self->places[b].host_name, of_b);
+    g_set_error(
+        error, REFIT_ERROR, REFIT_ERROR_INVALID,
+        "ranks %u and %u are declared in one NVLink domain, %u, that spans hosts, but no NVLink "
+        "fabric joins their GPUs: %s of host %s has %s, %s of host %s has %s; state a topology "
+        "whose domains are as large as what NVLink joins (domain:1 where hosts have NVLink of "
+        "their own), or see nvidia-smi -q, Fabric, and the fabric manager",
+        a, b, self->domains[a], self->places[a].gpu, self->places[a].host_name, of_a,
+        self->places[b].gpu, self->places[b].host_name, of_b);
     return FALSE;
 }
 

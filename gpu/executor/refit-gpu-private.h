@@ -277,9 +277,8 @@ gboolean refit_gpu_linger(RefitGpuRank *self, RefitGpuPoll *poll, const char *wh
 /* Makes the communicator of all ranks; rank 0's id is in `id`. */
 gboolean refit_gpu_comms_open(RefitGpuRank *self, const ncclUniqueId *id, GError **error)
     G_GNUC_WARN_UNUSED_RESULT;
-/* Whether communicators that the prepared schedule wants are yet to be made. */
-gboolean refit_gpu_comms_missing(const RefitGpuRank *self);
-/* Makes them; a call of all ranks. Ends those that have other channels. */
+/* Makes those that the prepared schedule wants and that are not there; a call of all ranks. Ends
+ * those that have other channels. */
 gboolean refit_gpu_comms_extend(RefitGpuRank *self, GError **error) G_GNUC_WARN_UNUSED_RESULT;
 /* Ends them in order, or aborts them after the time-out. */
 void refit_gpu_comms_close(RefitGpuRank *self);

@@ -363,8 +363,8 @@ static gboolean make_comms(RefitGpuRank *self, GError **error) {
 
     if (!refit_gpu_begin(self, error))
         return FALSE;
-    if ((refit_gpu_comms_missing(self) && !refit_gpu_comms_extend(self, &failure)) ||
-        !refit_gpu_begin(self, &failure) || !refit_gpu_connect(self, &failure))
+    if (!refit_gpu_comms_extend(self, &failure) || !refit_gpu_begin(self, &failure) ||
+        !refit_gpu_connect(self, &failure))
         g_assert(failure != NULL);
     return agree_on_comms(self, REFIT_GPU_PHASE_PREPARE, failure, error);
 }

@@ -338,6 +338,19 @@ static void test_digest(void) {
     g_assert_cmphex(refit_gpu_digest_head(""), ==, 0);
 }
 
+/* Ranks whose communicators would have other channels must not meet on them. */
+static void test_channels_are_of_the_schedule(void) {
+    RefitSchedule schedule = {0}, other = {0};
+
+    schedule.ctas[REFIT_LINK_NVLINK] = other.ctas[REFIT_LINK_NVLINK] = 8;
+    g_assert_cmpuint(refit_gpu_schedule_hash(&schedule), ==, refit_gpu_schedule_hash(&other));
+    other.ctas[REFIT_LINK_NVLINK] = 16;
+    g_assert_cmpuint(refit_gpu_schedule_hash(&schedule), !=, refit_gpu_schedule_hash(&other));
+    other = schedule;
+    other.per_peer[REFIT_LINK_NETWORK] = 4;
+    g_assert_cmpuint(refit_gpu_schedule_hash(&schedule), !=, refit_gpu_schedule_hash(&other));
+}
+
 int main(int argc, char **argv) {
     g_test_init(&argc, &argv, NULL);
     g_test_add_func("/agree/some-bytes-from-and-to-each-rank-when-all-is-well",
@@ -347,6 +360,7 @@ int main(int argc, char **argv) {
                     test_why_another_failed);
     g_test_add_func("/agree/the-own-failure-is-cut-between-characters", test_own_failure);
     g_test_add_func("/agree/where-ranks-wait", test_where_ranks_wait);
+    g_test_add_func("/agree/channels-are-of-the-schedule", test_channels_are_of_the_schedule);
     g_test_add_func("/agree/a-rank-leaves-before-it-says-why", test_leaves_before_saying_why);
     g_test_add_func("/agree/no-second-gather", test_no_second_gather);
     g_test_add_func("/agree/a-text-without-an-end", test_text_without_end);
