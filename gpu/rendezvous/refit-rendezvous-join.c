@@ -139,7 +139,6 @@ static gboolean greet(RefitRendezvous *rendezvous, const char *token, const char
     RefitBodyReader reader = {.at = challenge->data, .left = challenge->len};
     RefitProofInput input = {.token = token, .world = rendezvous->world, .rank = rendezvous->rank};
     g_autoptr(GByteArray) hello = g_byte_array_new(), reply = NULL;
-    guint8 proof[REFIT_PROOF_BYTES];
     const guint8 *nonce;
     guint32 version;
     int type;
@@ -159,13 +158,7 @@ static gboolean greet(RefitRendezvous *rendezvous, const char *token, const char
     memcpy(input.hub_nonce, nonce, REFIT_NONCE_BYTES);
     if (!refit_nonce_draw(input.peer_nonce, error))
         return FALSE;
-    refit_proof_make(&input, FALSE, proof);
-    refit_body_put_greeting(hello);
-    refit_body_put_u32(hello, input.world);
-    refit_body_put_u32(hello, input.rank);
-    g_byte_array_append(hello, input.peer_nonce, REFIT_NONCE_BYTES);
-    g_byte_array_append(hello, proof, sizeof proof);
-    refit_body_put_text(hello, host != NULL ? host : "", REFIT_HOST_BYTES);
+    refit_body_put_hello(hello, &input, host != NULL ? host : "");
     refit_wire_send(rendezvous->wire, REFIT_FRAME_HELLO, hello);
     type = await_greeting(rendezvous, deadline_us, &reply, error);
     *again_out = type == 0;

@@ -141,6 +141,9 @@ typedef struct {
     guint32 world, rank;
 } RefitProofInput;
 
+/* What a rank says first: who it is, with its proof, and its host, which may be empty. */
+void refit_body_put_hello(GByteArray *body, const RefitProofInput *input, const char *host);
+
 gboolean refit_nonce_draw(guint8 nonce[REFIT_NONCE_BYTES], GError **error);
 void refit_proof_make(const RefitProofInput *input, gboolean of_hub,
                       guint8 proof[REFIT_PROOF_BYTES]);

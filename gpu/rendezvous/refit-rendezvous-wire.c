@@ -258,6 +258,18 @@ gboolean refit_proof_holds(const RefitProofInput *input, gboolean of_hub, const 
     return difference == 0;
 }
 
+void refit_body_put_hello(GByteArray *body, const RefitProofInput *input, const char *host) {
+    guint8 proof[REFIT_PROOF_BYTES];
+
+    refit_proof_make(input, FALSE, proof);
+    refit_body_put_greeting(body);
+    refit_body_put_u32(body, input->world);
+    refit_body_put_u32(body, input->rank);
+    g_byte_array_append(body, input->peer_nonce, REFIT_NONCE_BYTES);
+    g_byte_array_append(body, proof, sizeof proof);
+    refit_body_put_text(body, host, REFIT_HOST_BYTES);
+}
+
 /* ---- names ---- */
 
 static const char *host_of(char *const *hosts, guint rank) {

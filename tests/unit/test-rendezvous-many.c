@@ -59,17 +59,10 @@ static void send_frame(Crowd *crowd, Light *light, guint8 type, const GByteArray
 static void greet(Crowd *crowd, Light *light, const GByteArray *challenge) {
     g_autoptr(GByteArray) hello = g_byte_array_new();
     RefitProofInput input = {.token = TOKEN, .world = crowd->world, .rank = light->rank};
-    guint8 proof[REFIT_PROOF_BYTES];
 
     g_assert_cmpuint(challenge->len, ==, 12 + REFIT_NONCE_BYTES);
     memcpy(input.hub_nonce, challenge->data + 12, REFIT_NONCE_BYTES);
-    refit_proof_make(&input, FALSE, proof);
-    refit_body_put_greeting(hello);
-    refit_body_put_u32(hello, input.world);
-    refit_body_put_u32(hello, input.rank);
-    g_byte_array_append(hello, input.peer_nonce, REFIT_NONCE_BYTES);
-    g_byte_array_append(hello, proof, sizeof proof);
-    refit_body_put_text(hello, "node0042", REFIT_HOST_BYTES);
+    refit_body_put_hello(hello, &input, "node0042");
     send_frame(crowd, light, REFIT_FRAME_HELLO, hello);
 }
 
