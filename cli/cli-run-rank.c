@@ -94,25 +94,18 @@ static gboolean agree(Rank *self, const char *what, GError *mine, GError **error
 
 /* ---- set-up ---- */
 
-static gboolean is_rank_of(const RefitLayout *layout, guint rank) {
-    for (guint i = 0; i < refit_layout_n_ranks(layout); i++)
-        if (refit_layout_ranks(layout)[i] == rank)
-            return TRUE;
-    return FALSE;
-}
-
 static gboolean make_program(Rank *self, GError **error) {
     const RefitProblem *problem = self->run->plan->problem;
     const RefitCase *refit_case = problem->refit_case;
 
-    if (problem->failed[self->rank] == 0 && is_rank_of(refit_case->source, self->rank)) {
+    if (problem->failed[self->rank] == 0 && refit_layout_has_rank(refit_case->source, self->rank)) {
         self->source = refit_rank_views_new(refit_case->source, self->rank, error);
         if (self->source == NULL)
             return FALSE;
     }
     for (guint d = 0; d < refit_case->n_destinations; d++)
         if (problem->failed[self->rank] == 0 &&
-            is_rank_of(refit_case->destinations[d], self->rank)) {
+            refit_layout_has_rank(refit_case->destinations[d], self->rank)) {
             self->destination =
                 refit_rank_views_new(refit_case->destinations[d], self->rank, error);
             if (self->destination == NULL)

@@ -316,14 +316,6 @@ static void print_json(RefitJson *json, const Holding *holding) {
 
 /* ---- the command ---- */
 
-static gboolean has_rank(const RefitLayout *layout, guint rank) {
-    for (guint i = 0; i < refit_layout_n_ranks(layout); i++) {
-        if (refit_layout_ranks(layout)[i] == rank)
-            return TRUE;
-    }
-    return FALSE;
-}
-
 /* Reads --rank; on error the command line is to blame. */
 static gboolean read_rank(const Cli *cli, const RefitCase *refit_case, guint *rank_out,
                           GError **error) {
@@ -338,10 +330,10 @@ static gboolean read_rank(const Cli *cli, const RefitCase *refit_case, guint *ra
         return FALSE;
     }
     *rank_out = (guint)rank;
-    if (has_rank(refit_case->source, *rank_out))
+    if (refit_layout_has_rank(refit_case->source, *rank_out))
         return TRUE;
     for (guint d = 0; d < refit_case->n_destinations; d++) {
-        if (has_rank(refit_case->destinations[d], *rank_out))
+        if (refit_layout_has_rank(refit_case->destinations[d], *rank_out))
             return TRUE;
     }
     g_set_error(error, REFIT_ERROR, REFIT_ERROR_INVALID,
@@ -394,7 +386,8 @@ int cli_show_rank(Cli *cli, const RefitCase *refit_case, GError **error) {
     for (guint side = 0; side <= refit_case->n_destinations; side++) {
         const RefitLayout *layout = layout_of(refit_case, side);
 
-        if (has_rank(layout, rank) && !add_side(cli, layout, rank, holdings, &found, error))
+        if (refit_layout_has_rank(layout, rank) &&
+            !add_side(cli, layout, rank, holdings, &found, error))
             return CLI_EXIT_NO;
     }
     if (found == 0 && cli->options.tensor != NULL) {

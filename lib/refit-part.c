@@ -7,18 +7,9 @@
 
 #include "lib/refit-profile-text.h"
 
-static gboolean has_rank(const RefitLayout *layout, guint rank) {
-    const guint *ranks = refit_layout_ranks(layout);
-
-    for (guint i = 0; i < refit_layout_n_ranks(layout); i++)
-        if (ranks[i] == rank)
-            return TRUE;
-    return FALSE;
-}
-
 static gboolean read_views(RefitPart *part, RefitSide side, const RefitLayout *layout, guint rank,
                            GError **error) {
-    if (!has_rank(layout, rank))
+    if (!refit_layout_has_rank(layout, rank))
         return TRUE;
     part->views[side] = refit_rank_views_new(layout, rank, error);
     return part->views[side] != NULL;

@@ -125,6 +125,13 @@ const guint *refit_layout_ranks(const RefitLayout *layout) {
     return layout->ranks;
 }
 
+gboolean refit_layout_has_rank(const RefitLayout *layout, guint rank) {
+    for (guint i = 0; i < refit_layout_n_ranks(layout); i++)
+        if (layout->ranks[i] == rank)
+            return TRUE;
+    return FALSE;
+}
+
 const RefitSharding *refit_layout_sharding(const RefitLayout *layout, guint tensor) {
     g_return_val_if_fail(tensor < refit_model_n_tensors(layout->model), NULL);
     return layout->assigned[tensor];

@@ -64,6 +64,7 @@ const char *refit_layout_note(const RefitLayout *layout, guint index);
 const RefitModel *refit_layout_model(const RefitLayout *layout);
 guint refit_layout_n_ranks(const RefitLayout *layout);
 const guint *refit_layout_ranks(const RefitLayout *layout); /* in the framework's order */
+gboolean refit_layout_has_rank(const RefitLayout *layout, guint rank); /* cost: its ranks */
 /* Sharding of a tensor, or NULL when this side does not hold it. Borrowed; equal ones are the same
  * pointer. */
 const RefitSharding *refit_layout_sharding(const RefitLayout *layout, guint tensor);

@@ -16,13 +16,6 @@
 
 /* ---- making programs ---- */
 
-static gboolean is_rank_of(const RefitLayout *layout, guint rank) {
-    for (guint i = 0; i < refit_layout_n_ranks(layout); i++)
-        if (refit_layout_ranks(layout)[i] == rank)
-            return TRUE;
-    return FALSE;
-}
-
 static RefitRankViews *views_of(const RefitLayout *layout, guint rank) {
     g_autoptr(GError) error = NULL;
     RefitRankViews *views = refit_rank_views_new(layout, rank, &error);
@@ -48,10 +41,10 @@ ProgramSet *program_set_new(const RefitPlan *plan) {
     for (guint rank = 0; rank < set->n_ranks; rank++) {
         if (plan->problem->failed[rank])
             continue;
-        if (is_rank_of(refit_case->source, rank))
+        if (refit_layout_has_rank(refit_case->source, rank))
             set->source[rank] = views_of(refit_case->source, rank);
         for (guint d = 0; d < refit_case->n_destinations; d++)
-            if (is_rank_of(refit_case->destinations[d], rank))
+            if (refit_layout_has_rank(refit_case->destinations[d], rank))
                 set->destination[rank] = views_of(refit_case->destinations[d], rank);
         set->programs[rank] = refit_program_new(set->schedule, rank, set->source[rank],
                                                 set->destination[rank], &error);

@@ -2,6 +2,7 @@
 
 /* Schedules as text, for the tests that state them by hand. */
 
+#include "model/layout/refit-view.h"
 #include "model/schedule/refit-schedule.h"
 #include "strategy-cases.h"
 
@@ -13,6 +14,16 @@ static inline RefitSchedule *schedule_of(const RefitPlan *plan) {
     g_assert_true(refit_schedule_check(schedule, &error));
     g_assert_no_error(error);
     return schedule;
+}
+
+/* What a rank of a side has; NULL when it is none. Caller frees. */
+static inline RefitRankViews *schedule_views_of(const RefitLayout *layout, guint rank) {
+    g_autoptr(GError) error = NULL;
+    RefitRankViews *views =
+        refit_layout_has_rank(layout, rank) ? refit_rank_views_new(layout, rank, &error) : NULL;
+
+    g_assert_no_error(error);
+    return views;
 }
 
 static inline void schedule_append_exchange(GString *text, const RefitSchedule *schedule,

@@ -10,18 +10,6 @@
 
 #define ALIGNED 16
 
-static RefitRankViews *views_of(const RefitLayout *layout, guint rank) {
-    g_autoptr(GError) error = NULL;
-
-    for (guint i = 0; i < refit_layout_n_ranks(layout); i++)
-        if (refit_layout_ranks(layout)[i] == rank) {
-            RefitRankViews *views = refit_rank_views_new(layout, rank, &error);
-            g_assert_no_error(error);
-            return views;
-        }
-    return NULL;
-}
-
 /* Bytes that are copied, and of these what is aligned on both sides and in length. */
 static void count_runs(const RefitProgram *program, guint64 *all_out, guint64 *aligned_out) {
     g_autoptr(GArray) runs = g_array_new(FALSE, FALSE, sizeof(RefitByteRun));
@@ -64,8 +52,9 @@ static void test_runs(void) {
     g_autoptr(RefitSchedule) schedule = schedule_of(plan);
 
     for (guint i = 0; i < G_N_ELEMENTS(ranks); i++) {
-        g_autoptr(RefitRankViews) source = views_of(refit_case->source, ranks[i]);
-        g_autoptr(RefitRankViews) destination = views_of(refit_case->destinations[0], ranks[i]);
+        g_autoptr(RefitRankViews) source = schedule_views_of(refit_case->source, ranks[i]);
+        g_autoptr(RefitRankViews) destination =
+            schedule_views_of(refit_case->destinations[0], ranks[i]);
         g_autoptr(RefitProgram) program =
             refit_program_new(schedule, ranks[i], source, destination, &error);
         guint64 all = 0, aligned = 0;

@@ -179,27 +179,14 @@ static void check_rank(Sums *sums) {
 
 /* ---- programs ---- */
 
-static RefitRankViews *views_of(const RefitLayout *layout, guint rank) {
-    g_autoptr(GError) error = NULL;
-
-    for (guint i = 0; i < refit_layout_n_ranks(layout); i++)
-        if (refit_layout_ranks(layout)[i] == rank) {
-            RefitRankViews *views = refit_rank_views_new(layout, rank, &error);
-
-            g_assert_no_error(error);
-            return views;
-        }
-    return NULL;
-}
-
 static void check_with_program(Sums *sums) {
     const RefitCase *refit_case = sums->schedule->plan->problem->refit_case;
-    g_autoptr(RefitRankViews) source = views_of(refit_case->source, sums->rank);
+    g_autoptr(RefitRankViews) source = schedule_views_of(refit_case->source, sums->rank);
     g_autoptr(RefitRankViews) destination = NULL;
     g_autoptr(GError) error = NULL;
 
     for (guint d = 0; destination == NULL && d < refit_case->n_destinations; d++)
-        destination = views_of(refit_case->destinations[d], sums->rank);
+        destination = schedule_views_of(refit_case->destinations[d], sums->rank);
     g_autoptr(RefitProgram) program =
         refit_program_new(sums->schedule, sums->rank, source, destination, &error);
     g_assert_no_error(error);
