@@ -118,19 +118,6 @@ static gboolean measure(RefitJson *json, GError **error) {
 
 /* ---- main ---- */
 
-static int find_device(void) {
-    int n = 0;
-    cudaError_t result = cudaGetDeviceCount(&n);
-
-    if (result == cudaSuccess && n > 0)
-        result = cudaSetDevice(0);
-    if (result == cudaSuccess && n > 0)
-        return EXIT_WELL;
-    fprintf(stderr, "gpu-check-pack: no GPU here: %s\n",
-            result == cudaSuccess ? "there is none" : cudaGetErrorString(result));
-    return EXIT_NOTHING;
-}
-
 static gboolean read_options(int argc, char **argv, GError **error) {
     g_autoptr(GOptionContext) context = g_option_context_new("check|measure");
 
@@ -155,9 +142,8 @@ int main(int argc, char **argv) {
         fprintf(stderr, "gpu-check-pack: %s\n", error->message);
         return EXIT_USAGE;
     }
-    int status = find_device();
-    if (status != EXIT_WELL)
-        return status;
+    if (!measure_find_device("gpu-check-pack"))
+        return EXIT_NOTHING;
     json = refit_json_new(2);
     refit_json_begin_object(json, NULL);
     well = measure_write_device(json, &error) &&

@@ -112,19 +112,6 @@ static int read_options(int argc, char **argv, GError **error) {
     return kind;
 }
 
-static int find_device(void) {
-    int n = 0;
-    cudaError_t result = cudaGetDeviceCount(&n);
-
-    if (result == cudaSuccess && n > 0)
-        result = cudaSetDevice(0);
-    if (result == cudaSuccess && n > 0)
-        return EXIT_WELL;
-    fprintf(stderr, "gpu-check-stack: no GPU here: %s\n",
-            result == cudaSuccess ? "there is none" : cudaGetErrorString(result));
-    return EXIT_NOTHING;
-}
-
 static gboolean measure(int kind, RefitJson *json, GError **error) {
     int nccl = 0;
     gboolean well;
@@ -141,16 +128,15 @@ static gboolean measure(int kind, RefitJson *json, GError **error) {
 int main(int argc, char **argv) {
     g_autoptr(GError) error = NULL;
     const int kind = read_options(argc, argv, &error);
-    int status;
+    int status = EXIT_WELL;
     RefitJson *json;
 
     if (kind < 0) {
         fprintf(stderr, "gpu-check-stack: %s\n", error->message);
         return EXIT_USAGE;
     }
-    status = find_device();
-    if (status != EXIT_WELL)
-        return status;
+    if (!measure_find_device("gpu-check-stack"))
+        return EXIT_NOTHING;
     json = refit_json_new(2);
     refit_json_begin_object(json, NULL);
     if (!measure(kind, json, &error)) {

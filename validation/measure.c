@@ -6,6 +6,7 @@
 
 #include "validation/measure.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "validation/pack-check.h"
@@ -46,6 +47,19 @@ void measure_row_end(RefitJson *json, MeasureUnit unit, const MeasureSpread *spr
     refit_json_double(json, units[unit].median, spread->median);
     refit_json_double(json, units[unit].most, spread->most);
     refit_json_end_object(json);
+}
+
+gboolean measure_find_device(const char *program) {
+    int n = 0;
+    cudaError_t result = cudaGetDeviceCount(&n);
+
+    if (result == cudaSuccess && n > 0)
+        result = cudaSetDevice(0);
+    if (result == cudaSuccess && n > 0)
+        return TRUE;
+    fprintf(stderr, "%s: no GPU here: %s\n", program,
+            result == cudaSuccess ? "there is none" : cudaGetErrorString(result));
+    return FALSE;
 }
 
 gboolean measure_write_device(RefitJson *json, GError **error) {

@@ -31,6 +31,8 @@ typedef enum {
 void measure_row_begin(RefitJson *json, const char *what);
 void measure_row_end(RefitJson *json, MeasureUnit unit, const MeasureSpread *spread);
 
+/* Makes CUDA device 0 that of this thread. FALSE, saying why on stderr, where there is none. */
+gboolean measure_find_device(const char *program);
 /* Member `device`: facts of CUDA device 0. REFIT_ERROR_BACKEND. */
 gboolean measure_write_device(RefitJson *json, GError **error) G_GNUC_WARN_UNUSED_RESULT;
 
