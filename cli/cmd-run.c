@@ -8,16 +8,30 @@
 
 #include <sys/resource.h>
 
-#define DEFAULT_TIMEOUT "60s"
 #define DEFAULT_TIMEOUT_S 60
 #define TIMEOUT_PER_RANK_S 0.05
 enum { MAX_REPEAT = 1000 };
 
 /* ---- options ---- */
 
+static gboolean read_timeout(const char *text, double *seconds_out, GError **error) {
+    double seconds;
+
+    if (!refit_quantity_parse(text, REFIT_UNIT_SECONDS, &seconds, error)) {
+        g_prefix_error(error, "--timeout: ");
+        return FALSE;
+    }
+    if (!(seconds > 0 && seconds <= 86400)) {
+        g_set_error(error, REFIT_ERROR, REFIT_ERROR_INVALID,
+                    "--timeout %s: give more than 0 and at most 86400s", text);
+        return FALSE;
+    }
+    *seconds_out = seconds;
+    return TRUE;
+}
+
 static gboolean read_options(const Cli *cli, CliRun *run, GError **error) {
     const CliOptions *options = &cli->options;
-    const char *timeout = options->timeout != NULL ? options->timeout : DEFAULT_TIMEOUT;
 
     run->executor = cli_executor_find_mover(options->executor, cli->arguments[0], error);
     if (run->executor == NULL)
@@ -29,15 +43,7 @@ static gboolean read_options(const Cli *cli, CliRun *run, GError **error) {
     }
     run->repeat = (guint)options->repeat;
     run->verify = options->verify;
-    if (!refit_quantity_parse(timeout, REFIT_UNIT_SECONDS, &run->timeout_s, error)) {
-        g_prefix_error(error, "--timeout: ");
-        return FALSE;
-    }
-    if (run->timeout_s > 0 && run->timeout_s <= 86400)
-        return TRUE;
-    g_set_error(error, REFIT_ERROR, REFIT_ERROR_INVALID,
-                "--timeout %s: give more than 0 and at most 86400s", timeout);
-    return FALSE;
+    return options->timeout == NULL || read_timeout(options->timeout, &run->timeout_s, error);
 }
 
 static const char *look_up(gpointer data, const char *name) {
@@ -184,7 +190,7 @@ int cli_run(Cli *cli, GError **error) {
     if (strategy != NULL && !cli_trace_check(cli, error))
         return CLI_EXIT_USAGE;
     if (strategy != NULL && !read_options(cli, &run, &early))
-        run.timeout_s = DEFAULT_TIMEOUT_S;
+        g_assert(early != NULL);
     if (!choose_launch(&cli->options, &launch, early == NULL ? error : NULL)) {
         if (early != NULL)
             g_propagate_error(error, early);

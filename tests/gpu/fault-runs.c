@@ -106,8 +106,7 @@ static char *count_from_open(const FaultRun *run) {
                            words[3] != NULL ? words[3] : "");
 }
 
-static Child *start(const FaultRun *run, double with_patience) {
-    g_autofree char *counted = count_from_open(run);
+static Child *start(const FaultRun *run, const char *counted, double with_patience) {
     g_autofree char *fault =
         g_strdup_printf("REFIT_STANDIN_FAULT=%s%s%s", counted, run->never != NULL ? "," : "",
                         run->never != NULL ? run->never : "");
@@ -131,8 +130,7 @@ static gboolean says_line(const char *text, const char *line) {
 }
 
 /* Whether it ended as it should; *again_out: a time-out came too early. */
-static gboolean end(Child *child, const FaultRun *run, gboolean *again_out) {
-    g_autofree char *counted = count_from_open(run);
+static gboolean end(Child *child, const FaultRun *run, const char *counted, gboolean *again_out) {
     g_autofree char *happened = run->fault == NULL || run->may_miss
                                     ? NULL
                                     : g_strdup_printf("stand-in: fault: %s", counted);
@@ -157,21 +155,24 @@ static gboolean end(Child *child, const FaultRun *run, gboolean *again_out) {
 
 void fault_runs(const FaultRun *runs, guint n) {
     g_autofree gboolean *left = g_new(gboolean, n);
+    g_autoptr(GPtrArray) counted = g_ptr_array_new_with_free_func(g_free);
     Child *children[SIDE_BY_SIDE];
 
-    for (guint i = 0; i < n; i++)
+    for (guint i = 0; i < n; i++) {
         left[i] = TRUE;
+        g_ptr_array_add(counted, count_from_open(&runs[i]));
+    }
     for (guint p = 0; p < G_N_ELEMENTS(patience); p++) {
         for (guint first = 0; first < n;) {
             guint which[SIDE_BY_SIDE], n_started = 0;
             for (; first < n && n_started < SIDE_BY_SIDE; first++)
                 if (left[first]) {
                     which[n_started] = first;
-                    children[n_started++] = start(&runs[first], patience[p]);
+                    children[n_started++] = start(&runs[first], counted->pdata[first], patience[p]);
                 }
             for (guint i = 0; i < n_started; i++) {
                 gboolean again;
-                gboolean well = end(children[i], &runs[which[i]], &again);
+                gboolean well = end(children[i], &runs[which[i]], counted->pdata[which[i]], &again);
                 left[which[i]] = !well && again && p + 1 < G_N_ELEMENTS(patience);
                 if (!well && !left[which[i]])
                     g_test_fail();
