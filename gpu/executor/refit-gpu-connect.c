@@ -152,11 +152,12 @@ static gpointer meet_all(gpointer data) {
 
 /* ---- on the rank's own ---- */
 
+/* Ranks in this one's NVLink domain, itself included. */
 static guint count_domain(const RefitGpuRank *self) {
-    guint n = 0;
+    guint n = 1;
 
     for (guint r = 0; r < self->n_ranks; r++)
-        n += self->domains[r] == self->domains[self->rank] ? 1 : 0;
+        n += r != self->rank && self->domains[r] == self->domains[self->rank] ? 1 : 0;
     return n;
 }
 
