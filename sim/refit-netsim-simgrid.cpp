@@ -60,6 +60,9 @@ namespace {
 /* Rounding only: dates within the caller's precision are merged here, see time_stopped(). */
 constexpr const char *ENGINE_PRECISION = "surf/precision:1e-11";
 
+/* What a port may owe until somebody pays, in times of what it carries within the precision. */
+constexpr double DEBT_LIMIT = 8;
+
 /* Numbers of the ports that a flow goes through: its route. */
 struct Ports {
     guint n = 0;
@@ -315,24 +318,22 @@ class Simulation {
     }
 
     /*
-     * What a new flow carries of the debt of its ports: as much as its lead stands for, and all
-     * above what the port carries within the precision. Takes that much off the lead.
+     * What a new flow carries of the debt of its ports: as much as all of them owe, so that none
+     * carries another's debt; and of one that owes a lot, what is above the limit. Takes that much
+     * off the lead.
      */
     double take_debt(Active &active) {
         const Ports ports = ports_of(active.item);
-        double most = 0, rate = 0, lead_s = active.lead_s;
+        double most = 0, shared = INFINITY, rate = 0, lead_s = active.lead_s;
 
         for (guint port : ports) {
             const Debt &debt = debts_[port];
-            double bytes =
-                std::min(debt.bytes,
-                         std::max(lead_s * debt.rate, debt.bytes - debt.bandwidth * precision_s_));
 
-            if (bytes > most) {
-                most = bytes;
-                rate = debt.rate;
-            }
+            shared = std::min(shared, debt.bytes);
+            most = std::max(most, debt.bytes - DEBT_LIMIT * debt.bandwidth * precision_s_);
+            rate = std::max(rate, debt.rate);
         }
+        most = std::max(most, shared);
         if (!(most > 0))
             return 0;
         for (guint port : ports)

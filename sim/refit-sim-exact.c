@@ -47,9 +47,9 @@ static guint first_message(const RefitSchedule *schedule, const RefitScheduleExc
     return schedule->messages[exchange->first];
 }
 
-static guint64 exchange_chunks(const RefitSchedule *schedule, const RefitScheduleStep *step,
-                               const RefitScheduleExchange *exchange) {
-    return refit_schedule_count_chunks(step, refit_schedule_most_bytes(schedule, exchange));
+static guint exchange_chunks(const RefitSchedule *schedule, const RefitScheduleStep *step,
+                             const RefitScheduleExchange *exchange) {
+    return refit_cutting_count(&step->cutting, refit_schedule_most_bytes(schedule, exchange));
 }
 
 static gboolean index_flows(Exact *self, GError **error) {
@@ -69,7 +69,8 @@ static gboolean index_flows(Exact *self, GError **error) {
             self->senders[first_message(schedule, exchange)] = number;
             self->flow_offsets[number] = n_flows;
             refit_schedule_numbers(schedule, exchange, &first, &end);
-            n_flows += (end - first) * exchange_chunks(schedule, &schedule->steps[s], exchange);
+            n_flows += (guint64)(end - first) *
+                       exchange_chunks(schedule, &schedule->steps[s], exchange);
         }
     if (MAX(n_turns, n_flows) > MAX_TURNS) {
         g_set_error(error, REFIT_ERROR, REFIT_ERROR_LIMIT,
@@ -88,7 +89,7 @@ static gboolean index_flows(Exact *self, GError **error) {
 static guint flow_of(Exact *self, const Turn *turn, const RefitScheduleExchange *exchange,
                      guint64 bytes) {
     guint first = first_message(self->schedule, exchange);
-    guint64 place = (turn->turn.number - self->schedule->plan->messages[first].step) *
+    guint64 place = (guint64)(turn->turn.number - self->schedule->plan->messages[first].step) *
                         exchange_chunks(self->schedule, turn->step, exchange) +
                     turn->turn.chunk;
     guint *flow = &self->flows[self->flow_offsets[self->senders[first]] + place];

@@ -10,11 +10,12 @@
 #include "sim/refit-sim-private.h"
 
 /* Up to so many messages every date is kept apart; beyond, dates within this share of the busiest
- * port's time are merged, and within this share of what a mean message of the plan takes alone:
- * what is merged must be short against the flows that share. */
+ * port's time are merged, and within this share of what a mean row of its messages takes: what is
+ * merged must be short against the flows that share. Messages of a step go side by side and are one
+ * row; in a sliced stage each is one. */
 #define EXACT_MESSAGES 3000
-#define RESOLUTION_SHARE 0.0003
-#define RESOLUTION_OF_MESSAGE 0.25
+#define RESOLUTION_SHARE 0.0005
+#define RESOLUTION_OF_ROW 0.25
 /* Turn by turn, merging dates keeps ranks out of step that wait for each other in every turn. So it
  * begins with more of them and is finer by this factor: measured in docs/sim.md. */
 #define EXACT_TURNS 200000
@@ -71,31 +72,49 @@ static void open_batches(RefitSimBuild *build) {
 
 /* ---- the whole ---- */
 
+/* Rows of messages of a rank over a link class. */
+static guint64 count_rows(const RefitSchedule *schedule, guint rank, RefitLink link) {
+    guint64 n = 0;
+
+    for (guint s = schedule->step_offsets[rank]; s < schedule->step_offsets[rank + 1]; s++) {
+        const RefitScheduleStep *step = &schedule->steps[s];
+
+        for (guint e = 0; step->link == link && step->n_numbers > 1 && e < step->n_exchanges; e++)
+            n += schedule->exchanges[step->first_exchange + e].n_messages;
+        n += step->link == link && step->n_numbers == 1 ? 1 : 0;
+    }
+    return n;
+}
+
 /*
- * Shares of what the busiest port needs for its bytes, and for one of its messages; exact in small
+ * Shares of what the busiest port needs for its bytes, and for one of its rows; exact in small
  * plans.
  */
 static double choose_resolution(const RefitSimBuild *build) {
     const RefitPlan *plan = build->plan;
     double busiest_s = 0, resolution_s;
-    guint64 n_messages = 0;
+    RefitLink busiest_link = REFIT_LINK_NETWORK;
+    guint busiest = 0;
+    guint64 n_rows;
 
     if (plan->n_messages <= EXACT_MESSAGES)
         return 0;
     for (guint rank = 0; rank < plan->problem->n_ranks; rank++)
         for (guint link = REFIT_LINK_NVLINK; link < REFIT_N_LINKS; link++) {
             const RefitRankAccount *account = &plan->accounts[rank];
-            double bytes_per_s = refit_sim_bandwidth(build->costs.topology, (RefitLink)link);
-            double in_s = (double)account->in[link] / bytes_per_s;
-            double out_s = (double)account->out[link] / bytes_per_s;
+            double seconds = (double)MAX(account->in[link], account->out[link]) /
+                             refit_sim_bandwidth(build->costs.topology, (RefitLink)link);
 
-            if (MAX(in_s, out_s) > busiest_s)
-                n_messages = in_s > out_s ? account->messages_in : account->messages_out;
-            busiest_s = MAX(busiest_s, MAX(in_s, out_s));
+            if (seconds > busiest_s) {
+                busiest = rank;
+                busiest_link = (RefitLink)link;
+                busiest_s = seconds;
+            }
         }
     resolution_s = RESOLUTION_SHARE * busiest_s;
-    if (n_messages > 0)
-        resolution_s = MIN(resolution_s, RESOLUTION_OF_MESSAGE * busiest_s / (double)n_messages);
+    n_rows = count_rows(build->schedule, busiest, busiest_link);
+    if (n_rows > 0)
+        resolution_s = MIN(resolution_s, RESOLUTION_OF_ROW * busiest_s / (double)n_rows);
     return resolution_s;
 }
 

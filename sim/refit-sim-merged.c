@@ -11,17 +11,10 @@
 
 /* ---- sums ---- */
 
-static double share_of_first(const RefitScheduleStep *step, guint64 bytes) {
-    return bytes > step->chunk_bytes ? (double)step->chunk_bytes / (double)bytes : 1;
-}
-
-/* Of the last of so many chunks; 0 when the message has fewer. */
-static double share_of_last(const RefitScheduleStep *step, guint64 bytes) {
-    guint64 before = (step->n_chunks - 1) * step->chunk_bytes;
-
-    if (step->n_chunks == 1)
-        return 1;
-    return bytes > before ? (double)(bytes - before) / (double)bytes : 0;
+double refit_sim_chunk_share(const RefitScheduleStep *step, guint64 bytes, guint chunk) {
+    return (double)(refit_cutting_border(&step->cutting, bytes, chunk + 1) -
+                    refit_cutting_border(&step->cutting, bytes, chunk)) /
+           (double)bytes;
 }
 
 static void sum_message(RefitSimMerged *self, guint number, const RefitScheduleExchange *exchange,
@@ -34,8 +27,8 @@ static void sum_message(RefitSimMerged *self, guint number, const RefitScheduleE
     RefitSimSums *sums = &self->sums[number];
 
     if (slices.slices == 1) {
-        first = share_of_first(step, message->bytes);
-        last = share_of_last(step, message->bytes);
+        first = refit_sim_chunk_share(step, message->bytes, 0);
+        last = refit_sim_chunk_share(step, message->bytes, step->n_chunks - 1);
     } else if (message->step + slices.first > step->number) {
         first = 0;
     }
@@ -191,13 +184,6 @@ static void add_dates(RefitSimMerged *self, guint m, double last_s) {
         refit_sim_date(self->build, self->submits.messages_last[m] + last_s, end_join(self, m));
 }
 
-/* Of the last one of the message's own chunks. */
-static double share_of_last_own(const RefitScheduleStep *step, guint64 bytes) {
-    guint64 before = (refit_schedule_count_chunks(step, bytes) - 1) * step->chunk_bytes;
-
-    return (double)(bytes - before) / (double)bytes;
-}
-
 static void add_message(RefitSimMerged *self, guint m) {
     RefitSimBuild *build = self->build;
     const RefitMessage *message = &build->plan->messages[m];
@@ -212,9 +198,12 @@ static void add_message(RefitSimMerged *self, guint m) {
         return;
     if (slices.slices > 1)
         add_gaps(self, m, &slices);
-    seconds *= slices.slices > 1
-                   ? slices.last_share
-                   : share_of_last_own(&self->schedule->steps[self->sender[m]], message->bytes);
+    const RefitScheduleStep *step = &self->schedule->steps[self->sender[m]];
+    seconds *=
+        slices.slices > 1
+            ? slices.last_share
+            : refit_sim_chunk_share(step, message->bytes,
+                                    refit_cutting_count(&step->cutting, message->bytes) - 1);
     if (self->sums[self->sender[m]].clocked || self->sums[self->receiver[m]].clocked) {
         self->lasts[m] = refit_sim_delay(build, seconds);
         refit_sim_edge(build, self->lasts[m], end_join(self, m));

@@ -54,6 +54,9 @@ typedef struct {
  */
 double refit_sim_turns_s(const RefitSimLoad *loads, guint stride, guint n, guint every);
 
+/* Share of a message of one number that a chunk of it is; 0 when it has fewer. */
+double refit_sim_chunk_share(const RefitScheduleStep *step, guint64 bytes, guint chunk);
+
 /* Items of the steps [first, last) of the rank in work: all of one batch of a sliced stage, or one
  * that is clocked. */
 void refit_sim_add_clocked(RefitSimMerged *self, guint first, guint last);

@@ -61,10 +61,10 @@ static void find_numbers(const Slices *self, const RefitScheduleStep *step, Part
     part->first_share = slices.first_share;
     part->last_share = slices.last_share;
     part->sparse = n < slices.slices - slices.first;
-    if (slices.slices == 1 && message->bytes > step->chunk_bytes) {
-        n = (guint)refit_schedule_count_chunks(step, message->bytes);
-        part->first_share = (double)step->chunk_bytes / (double)message->bytes;
-        part->last_share = 1 - (n - 1) * part->first_share;
+    if (slices.slices == 1 && refit_cutting_count(&step->cutting, message->bytes) > 1) {
+        n = refit_cutting_count(&step->cutting, message->bytes);
+        part->first_share = refit_sim_chunk_share(step, message->bytes, 0);
+        part->last_share = refit_sim_chunk_share(step, message->bytes, n - 1);
         part->last = part->first + n - 1;
     }
     part->share = n > 2 ? (1 - part->first_share - part->last_share) / (n - 2) : 0;
@@ -82,7 +82,7 @@ static void collect_parts(Slices *self, Clock *clock) {
         gboolean sends = exchange->kind == REFIT_EXCHANGE_SEND;
         guint64 most = refit_schedule_most_bytes(schedule, exchange);
         gboolean in_all_chunks = step->n_numbers > 1 && step->n_chunks > 1 &&
-                                 refit_schedule_count_chunks(step, most) == step->n_chunks;
+                                 refit_cutting_count(&step->cutting, most) == step->n_chunks;
 
         for (guint i = 0; i < exchange->n_messages; i++) {
             guint m = schedule->messages[exchange->first + i];

@@ -124,7 +124,7 @@ static guint count_chunks(const Sweep *sweep, const RefitScheduleStep *step,
             *share_out = 1;
         }
     }
-    return bytes == 0 ? 0 : (guint)MIN(refit_schedule_count_chunks(step, bytes), step->n_chunks);
+    return bytes == 0 ? 0 : MIN(refit_cutting_count(&step->cutting, bytes), step->n_chunks);
 }
 
 static void fill_row(Sweep *sweep, Row *row, guint number) {

@@ -54,7 +54,7 @@ guint64 refit_gpu_schedule_hash(const RefitSchedule *schedule) {
 
         hash = mix(hash, (guint64)step->number << 32 | step->n_numbers);
         hash = mix(hash, (guint64)step->stream << 32 | step->n_chunks);
-        hash = mix(hash, step->chunk_bytes);
+        hash = mix(mix(hash, step->cutting.n), step->cutting.grain);
     }
     return hash;
 }

@@ -112,13 +112,12 @@ static guint64 bytes_moved(const Finish *finish, const RefitTransfer *transfer) 
  */
 static guint place_level(Finish *finish, guint first, guint end, guint base) {
     const RefitTransfer *transfers = finish->transfers;
-    guint n_ranks = finish->problem->n_ranks, n_rounds, n_senders = 0, number = G_MAXUINT;
+    guint n_ranks = finish->problem->n_ranks, n_rounds, number = G_MAXUINT;
     gboolean sliced = finish->stages[transfers[finish->order[first]].stage].slices > 1;
     g_autoptr(GArray) meetings = g_array_new(FALSE, FALSE, sizeof(RefitMeeting));
     RefitMeeting last = {.src = G_MAXUINT, .dst = G_MAXUINT};
     for (guint i = first; i < end; i++) {
         const RefitTransfer *transfer = &transfers[finish->order[i]];
-        n_senders += last.src != transfer->src;
         if (last.src != transfer->src || last.dst != transfer->dst) {
             last = (RefitMeeting){.src = transfer->src, .dst = transfer->dst};
             g_array_append_val(meetings, last);
@@ -132,9 +131,7 @@ static guint place_level(Finish *finish, guint first, guint end, guint base) {
         n_rounds = count_rounds(list, meetings->len, n_ranks, rounds);
     else
         n_rounds = refit_rounds_assign(list, meetings->len, n_ranks,
-                                       finish->builder->peers > 0 ? finish->builder->peers
-                                                                  : refit_rounds_peers(n_senders),
-                                       rounds);
+                                       finish->builder->peers, rounds);
     for (guint i = first; i < end; i++) {
         const RefitTransfer *transfer = &transfers[finish->order[i]];
         if (i == first || list[number].src != transfer->src || list[number].dst != transfer->dst)

@@ -3,47 +3,65 @@
  * find their partners free.
  *
  * Method: ranks that meet directly or through others form an island (a domain in an NVLink
- * exchange, the whole cluster in a network stage). On an island where nearly everyone meets
- * everyone, a shift schedule: with senders and receivers numbered in rank order, receivers
- * first(s), first(s) + 1, ... follow each other, where first(s) spreads the senders evenly over the
- * receivers; `peers` of them make a round. An all-to-all thus becomes a sequence of permutations,
- * and in an exchange among the same ranks each one sends and receives in the same round.
+ * exchange, the whole cluster in a network stage). On each, a shift schedule: with senders and
+ * receivers numbered in rank order, receivers first(s), first(s) + 1, ... follow each other, where
+ * first(s) spreads the senders evenly over the receivers; `peers` of them make a round. An
+ * all-to-all thus becomes a sequence of permutations, and in an exchange among the same ranks each
+ * one sends and receives in the same round.
  *
- * Where ranks meet few others, shifts would leave most ranks idle in most rounds, at different
- * times. There the meetings are coloured: the bipartite graph of senders and receivers gets as many
- * colours as its busiest rank has meetings (König), one round each, large meetings apart from small
- * ones, so that in a round all that takes part lasts about the same time.
+ * Where ranks meet few others, shifts can leave most ranks idle in most rounds, at different times.
+ * There the meetings are coloured: the bipartite graph of senders and receivers gets as many
+ * colours as its busiest rank has meetings (Koenig), large meetings apart from small ones; colours
+ * take the place of shifts.
  *
- * An island on which nobody has more than `peers` meetings (a ring) needs one round.
+ * How many peers make a round. In a round each rank moves all its messages side by side, and no
+ * rank is done before the busiest port is. So rounds in lock step last at least the sum, over the
+ * rounds, of the bytes of the busiest port of each: for equal messages of everyone with everyone
+ * that is what the busiest port has in all, whatever the number of peers; where ranks meet few
+ * others, or in unlike sizes, other ports are the busiest ones in other rounds, and the sum grows.
+ * The more peers make a round, the smaller it is, down to what the busiest port has when all is one
+ * round. Fewer peers are better otherwise: fewer messages arrive at a port at the same time, and
+ * each of them is longer. So of 4, 8, 16 ... peers, the fewest are taken with which the sum is
+ * within LOCK_STEP_SHARE of what the busiest port has in all: ranks are not in lock step, and lose
+ * about a third of the excess. Where no number of peers comes so close, an island is coloured, if
+ * that makes the sum smaller. Four is what it takes to fill a NIC at the rate of one pair of ranks
+ * (REFIT_ROUNDS_LEAST_PEERS).
  *
- * Tried and dropped: list scheduling by bytes (an open shop). It packs unequal messages better on
- * paper, but a rank that is early or late by a little breaks the packing for all after it, so that
- * over several batches it lost to the shift. Cost: linear in meetings and ranks; colouring takes
- * the busiest rank's meetings for each meeting, and more where colours must be swapped.
+ * An island on which nobody has more than `peers` meetings (a ring) needs one round. Cost: linear in
+ * meetings and ranks, for each number of peers that is tried; colouring takes the busiest rank's
+ * meetings for each meeting, and more where colours must be swapped.
  */
 
 #include "model/plan/refit-rounds.h"
 
 #include <stdlib.h>
 
-#define MESSAGES_IN_FLIGHT 1024
-#define SPARSE_IN_FLIGHT 8192 /* where ranks meet few others anyway */
-#define MAX_PEERS 16
-/* Below this share of all possible meetings an island is sparse. */
-#define SPARSE 0.55
+#define LOCK_STEP_SHARE 0.06
 /* Meetings of at least this share of the largest one's bytes count as equal. */
 #define ALIKE 0.7
-/* Meetings below this share of the largest one's bytes are small; so many may share a round. */
+/* Meetings below this share of the largest one's bytes are small. */
 #define SMALL 0.25
-#define MAX_RIDERS (REFIT_ROUNDS_SPARSE_PEERS - MAX_PEERS)
 
 typedef struct {
     guint n_senders, n_receivers, n_ranks;
-    gboolean both;         /* some rank sends and receives */
-    guint busiest;         /* most meetings of one rank in one direction */
-    double bytes, squares; /* sums over its meetings */
-    gboolean sparse;       /* its meetings are coloured */
+    gboolean both;     /* some rank sends and receives */
+    guint busiest;     /* most meetings of one rank in one direction */
+    guint64 most;      /* bytes of the busiest port */
+    guint peers;       /* of a round */
+    double least;      /* bytes of rounds in lock step, with the best number of peers so far */
+    double sum;        /* the same with the number that is tried */
+    guint64 round;     /* bytes of the busiest port of the round in work */
+    gboolean too_many; /* messages of a rank in a round; no more peers are tried */
+    gboolean coloured; /* rounds are of colours, not shifts */
 } Island;
+
+typedef struct {
+    const RefitMeeting *meetings;
+    guint n, n_ranks;
+    guint *parent;   /* union-find; roots are islands */
+    Island *islands; /* at the root's number */
+    guint *shifts;   /* per meeting */
+} Rounds;
 
 /* Union-find root, with path halving. */
 static guint root_of(guint *parent, guint rank) {
@@ -52,6 +70,10 @@ static guint root_of(guint *parent, guint rank) {
         rank = parent[rank];
     }
     return rank;
+}
+
+static Island *island_of(const Rounds *self, guint meeting) {
+    return &self->islands[root_of(self->parent, self->meetings[meeting].src)];
 }
 
 static guint shift(guint sender, guint n_senders, guint receiver, guint n_receivers) {
@@ -77,6 +99,52 @@ static guint close_gaps(guint *rounds, guint n, guint n_rounds) {
     for (guint m = 0; m < n; m++)
         rounds[m] = number[rounds[m]];
     return used;
+}
+
+/* ---- islands ---- */
+
+static void find_islands(const Rounds *self) {
+    guint n_ranks = MAX(self->n_ranks, 1);
+    g_autofree guint *sends = g_new0(guint, n_ranks), *receives = g_new0(guint, n_ranks);
+    g_autofree guint64 *sent = g_new0(guint64, n_ranks), *received = g_new0(guint64, n_ranks);
+    g_autofree guint *sender = g_new(guint, n_ranks);   /* number on its island */
+    g_autofree guint *receiver = g_new(guint, n_ranks); /* the same */
+
+    for (guint rank = 0; rank < self->n_ranks; rank++)
+        self->parent[rank] = rank;
+    for (guint m = 0; m < self->n; m++) {
+        const RefitMeeting *meeting = &self->meetings[m];
+
+        sends[meeting->src]++;
+        receives[meeting->dst]++;
+        sent[meeting->src] += meeting->bytes;
+        received[meeting->dst] += meeting->bytes;
+        self->parent[root_of(self->parent, meeting->src)] = root_of(self->parent, meeting->dst);
+    }
+    for (guint rank = 0; rank < self->n_ranks; rank++)
+        if (sends[rank] > 0 && receives[rank] > 0)
+            self->islands[root_of(self->parent, rank)].both = TRUE;
+    for (guint rank = 0; rank < self->n_ranks; rank++) {
+        Island *island = &self->islands[root_of(self->parent, rank)];
+
+        if (sends[rank] + receives[rank] == 0)
+            continue;
+        sender[rank] = island->both ? island->n_ranks : island->n_senders;
+        receiver[rank] = island->both ? island->n_ranks : island->n_receivers;
+        island->n_ranks++;
+        island->n_senders += sends[rank] > 0 ? 1 : 0;
+        island->n_receivers += receives[rank] > 0 ? 1 : 0;
+        island->busiest = MAX(island->busiest, MAX(sends[rank], receives[rank]));
+        island->most = MAX(island->most, MAX(sent[rank], received[rank]));
+    }
+    for (guint m = 0; m < self->n; m++) {
+        const Island *island = island_of(self, m);
+
+        self->shifts[m] = shift(sender[self->meetings[m].src],
+                                island->both ? island->n_ranks : island->n_senders,
+                                receiver[self->meetings[m].dst],
+                                island->both ? island->n_ranks : island->n_receivers);
+    }
 }
 
 /* ---- colouring ---- */
@@ -189,123 +257,165 @@ static guint colour_alike(const RefitMeeting *meetings, Candidate *candidates, g
 }
 
 /*
- * `candidates`: the meetings of sparse islands. Small ones ride along in the rounds of large ones:
- * in rounds of their own, ranks would wait for each other again and again for little.
+ * Colours of the candidates into `rounds`. Small meetings ride along with large ones: with colours
+ * of their own, ranks would wait for each other again and again for little.
  */
-static void colour_all(const RefitMeeting *meetings, GArray *candidates, guint n_ranks, guint peers,
+static void colour_all(const RefitMeeting *meetings, GArray *candidates, guint n_ranks,
                        guint *rounds) {
     Candidate *all = (Candidate *)(gpointer)candidates->data;
-    guint n_rounds = 0, n_riders = 0; /* riders of a rank and round */
+    guint n_colours = 0;
 
     g_array_sort(candidates, compare_candidates);
     for (guint first = 0, end; first < candidates->len; first = end) {
         guint64 bytes = all[first].bytes;
-        gboolean small = (double)bytes < SMALL * (double)all[0].bytes;
-        guint n_colours, riders;
+        /* The first are not small: by then there are colours to ride with. */
+        gboolean small = n_colours > 0 && (double)bytes < SMALL * (double)all[0].bytes;
+        guint n_more;
 
         for (end = first + 1;
              end < candidates->len && (double)all[end].bytes >= ALIKE * (double)bytes;)
             end++;
-        n_colours = colour_alike(meetings, all + first, end - first, n_ranks, rounds);
-        /* The first are not small: by then there are rounds to ride in. */
-        small = small && n_rounds > 0;
-        riders = small ? (n_colours + n_rounds - 1) / n_rounds : 0;
-        if (small && n_riders + riders <= MAX_RIDERS) {
-            for (guint i = first; i < end; i++)
-                rounds[all[i].meeting] %= n_rounds;
-            n_riders += riders;
-            continue;
-        }
+        n_more = colour_alike(meetings, all + first, end - first, n_ranks, rounds);
         for (guint i = first; i < end; i++)
-            rounds[all[i].meeting] = n_rounds + rounds[all[i].meeting] / peers;
-        n_rounds += (n_colours + peers - 1) / peers;
+            rounds[all[i].meeting] =
+                small ? rounds[all[i].meeting] % n_colours : n_colours + rounds[all[i].meeting];
+        n_colours += small ? 0 : n_more;
     }
 }
 
-guint refit_rounds_peers(guint n_senders) {
-    return CLAMP(MESSAGES_IN_FLIGHT / MAX(n_senders, 1), 1, MAX_PEERS);
+/* ---- peers ---- */
+
+/* Meetings by place: what makes a round is together, whatever the peers are. */
+static guint *sort_by_place(const Rounds *self, const guint *places, guint *n_places_out) {
+    guint *order = g_new(guint, MAX(self->n, 1)), n_places = 0;
+    g_autofree guint *ends = NULL;
+
+    for (guint m = 0; m < self->n; m++)
+        n_places = MAX(n_places, places[m] + 1);
+    ends = g_new0(guint, (gsize)n_places + 1);
+    for (guint m = 0; m < self->n; m++)
+        ends[places[m] + 1]++;
+    for (guint s = 0; s < n_places; s++)
+        ends[s + 1] += ends[s];
+    for (guint m = 0; m < self->n; m++)
+        order[ends[places[m]]++] = m;
+    *n_places_out = n_places;
+    return order;
+}
+
+/* What a rank does in the round in work. */
+typedef struct {
+    guint64 sent, received;
+    guint n_sent, n_received;
+} Load;
+
+/* One round: meetings order[first .. end). */
+static void add_round(const Rounds *self, const guint *order, guint first, guint end, Load *loads) {
+    for (guint i = first; i < end; i++) {
+        const RefitMeeting *meeting = &self->meetings[order[i]];
+        Island *island = island_of(self, order[i]);
+        Load *src = &loads[meeting->src], *dst = &loads[meeting->dst];
+
+        src->sent += meeting->bytes;
+        dst->received += meeting->bytes;
+        island->round = MAX(island->round, MAX(src->sent, dst->received));
+        src->n_sent++;
+        dst->n_received++;
+        island->too_many |= MAX(src->n_sent, dst->n_received) > REFIT_ROUNDS_OPERATIONS;
+    }
+    for (guint i = first; i < end; i++) {
+        const RefitMeeting *meeting = &self->meetings[order[i]];
+        Island *island = island_of(self, order[i]);
+
+        loads[meeting->src] = loads[meeting->dst] = (Load){0};
+        island->sum += (double)island->round;
+        island->round = 0;
+    }
+}
+
+static gboolean is_close(const Island *island) {
+    return island->least <= (1 + LOCK_STEP_SHARE) * (double)island->most;
 }
 
 /*
- * Islands on which most of the meetings that could be are not, or are small: meetings count as many
- * as there would be with the same bytes, were they all equal.
+ * Tries numbers of peers on rounds of `places`, and notes on each island that is not close yet the
+ * best of them, and that it was with `coloured` places, where it beats what is known.
  */
-static void find_sparse(const RefitMeeting *meetings, guint n, Island *islands, guint n_ranks,
-                        guint *parent) {
-    for (guint m = 0; m < n; m++) {
-        Island *island = &islands[root_of(parent, meetings[m].src)];
-        double bytes = MAX((double)meetings[m].bytes, 1);
+static void try_peers(const Rounds *self, const guint *places, gboolean coloured) {
+    guint n_places;
+    g_autofree guint *order = sort_by_place(self, places, &n_places);
+    g_autofree Load *loads = g_new0(Load, MAX(self->n_ranks, 1));
+    gboolean settled = self->n == 0;
 
-        island->bytes += bytes;
-        island->squares += bytes * bytes;
-    }
-    for (guint rank = 0; rank < n_ranks; rank++) {
-        Island *island = &islands[rank];
-        guint64 most = island->both ? (guint64)island->n_ranks * (island->n_ranks - 1)
-                                    : (guint64)island->n_senders * island->n_receivers;
+    for (guint peers = REFIT_ROUNDS_LEAST_PEERS; !settled; peers *= 2) {
+        for (guint first = 0, end; first < self->n; first = end) {
+            guint round = places[order[first]] / peers;
 
-        island->sparse = island->bytes * island->bytes < SPARSE * (double)most * island->squares;
+            for (end = first + 1; end < self->n && places[order[end]] / peers == round;)
+                end++;
+            add_round(self, order, first, end, loads);
+        }
+        settled = TRUE;
+        for (guint rank = 0; rank < self->n_ranks; rank++) {
+            Island *island = &self->islands[rank];
+
+            if (!is_close(island) && !island->too_many && island->sum < island->least) {
+                island->least = island->sum;
+                island->peers = peers;
+                island->coloured = coloured;
+            }
+            settled &= island->n_ranks == 0 || island->too_many || is_close(island);
+            island->sum = 0;
+        }
+        settled |= peers >= n_places;
     }
+    for (guint rank = 0; rank < self->n_ranks; rank++)
+        self->islands[rank].too_many = FALSE;
+}
+
+/* Colours what no shift puts in order. */
+static void try_colours(const Rounds *self) {
+    g_autoptr(GArray) candidates = g_array_new(FALSE, FALSE, sizeof(Candidate));
+    g_autofree guint *colours = g_new0(guint, MAX(self->n, 1));
+
+    for (guint m = 0; m < self->n; m++) {
+        Candidate candidate = {m, self->shifts[m], self->meetings[m].bytes};
+
+        if (!is_close(island_of(self, m)))
+            g_array_append_val(candidates, candidate);
+    }
+    if (candidates->len == 0)
+        return;
+    colour_all(self->meetings, candidates, self->n_ranks, colours);
+    try_peers(self, colours, TRUE);
+    for (guint m = 0; m < self->n; m++)
+        if (island_of(self, m)->coloured)
+            self->shifts[m] = colours[m];
 }
 
 guint refit_rounds_assign(const RefitMeeting *meetings, guint n, guint n_ranks, guint peers,
                           guint *rounds_out) {
     g_autofree guint *parent = g_new(guint, MAX(n_ranks, 1));
-    g_autofree guint *sends = g_new0(guint, MAX(n_ranks, 1)); /* meetings as sender */
-    g_autofree guint *receives = g_new0(guint, MAX(n_ranks, 1));
-    g_autofree Island *islands = g_new0(Island, MAX(n_ranks, 1)); /* at the root's number */
-    g_autofree guint *sender = g_new(guint, MAX(n_ranks, 1));     /* number on its island */
-    g_autofree guint *receiver = g_new(guint, MAX(n_ranks, 1));
-    g_autoptr(GArray) sparse = g_array_new(FALSE, FALSE, sizeof(Candidate));
-    guint n_rounds = 0, n_senders = 0;
+    g_autofree Island *islands = g_new0(Island, MAX(n_ranks, 1));
+    const Rounds self = {meetings, n, n_ranks, parent, islands, rounds_out};
+    guint n_rounds = 0;
 
-    for (guint rank = 0; rank < n_ranks; rank++)
-        parent[rank] = rank;
-    for (guint m = 0; m < n; m++) {
-        sends[meetings[m].src]++;
-        receives[meetings[m].dst]++;
-        parent[root_of(parent, meetings[m].src)] = root_of(parent, meetings[m].dst);
-    }
-    for (guint rank = 0; rank < n_ranks; rank++)
-        if (sends[rank] > 0 && receives[rank] > 0)
-            islands[root_of(parent, rank)].both = TRUE;
+    find_islands(&self);
     for (guint rank = 0; rank < n_ranks; rank++) {
-        Island *island = &islands[root_of(parent, rank)];
-
-        if (sends[rank] + receives[rank] == 0)
-            continue;
-        n_senders += sends[rank] > 0 ? 1 : 0;
-        sender[rank] = island->both ? island->n_ranks : island->n_senders;
-        receiver[rank] = island->both ? island->n_ranks : island->n_receivers;
-        island->n_ranks++;
-        island->n_senders += sends[rank] > 0 ? 1 : 0;
-        island->n_receivers += receives[rank] > 0 ? 1 : 0;
-        island->busiest = MAX(island->busiest, MAX(sends[rank], receives[rank]));
+        islands[rank].peers = peers > 0 ? peers : REFIT_ROUNDS_LEAST_PEERS;
+        islands[rank].least = islands[rank].n_ranks > 0 && peers == 0 ? G_MAXDOUBLE : 0;
+    }
+    if (peers == 0) {
+        try_peers(&self, rounds_out, FALSE);
+        try_colours(&self);
     }
     for (guint m = 0; m < n; m++) {
-        const Island *island = &islands[root_of(parent, meetings[m].src)];
+        const Island *island = island_of(&self, m);
 
-        rounds_out[m] =
-            shift(sender[meetings[m].src], island->both ? island->n_ranks : island->n_senders,
-                  receiver[meetings[m].dst], island->both ? island->n_ranks : island->n_receivers);
-    }
-    find_sparse(meetings, n, islands, n_ranks, parent);
-    for (guint m = 0; m < n; m++) {
-        Candidate candidate = {m, rounds_out[m], meetings[m].bytes};
-
-        if (islands[root_of(parent, meetings[m].src)].sparse)
-            g_array_append_val(sparse, candidate);
-    }
-    colour_all(meetings, sparse, n_ranks,
-               CLAMP(SPARSE_IN_FLIGHT / MAX(n_senders, 1), peers, MAX(peers, MAX_PEERS)),
-               rounds_out);
-    for (guint m = 0; m < n; m++) {
-        const Island *island = &islands[root_of(parent, meetings[m].src)];
-
-        if (island->busiest <= peers)
+        if (!island->coloured && island->busiest <= island->peers)
             rounds_out[m] = 0;
-        else if (!island->sparse)
-            rounds_out[m] /= peers;
+        else
+            rounds_out[m] /= island->peers;
         n_rounds = MAX(n_rounds, rounds_out[m] + 1);
     }
     return close_gaps(rounds_out, n, n_rounds);

@@ -72,14 +72,15 @@ static gboolean same_piece(const RefitProgramPiece *a, const RefitProgramPiece *
 static gboolean check_ends(const End *sends, const End *receives, GError **error) {
     const RefitExchange *a = sends->exchange, *b = receives->exchange;
     gboolean same = a->bytes == b->bytes && a->n_pieces == b->n_pieces && a->sliced == b->sliced;
-    guint64 chunk_bytes = sends->program->steps[sends->step].chunk_bytes;
-    guint64 other_bytes = receives->program->steps[receives->step].chunk_bytes;
+    const RefitCutting *cutting = &sends->program->steps[sends->step].cutting;
+    const RefitCutting *other = &receives->program->steps[receives->step].cutting;
 
-    if (chunk_bytes != other_bytes)
+    if (cutting->n != other->n || cutting->grain != other->grain)
         return refit_program_fail(sends->program, sends->step, error,
-                                  "sends chunks of %" G_GUINT64_FORMAT
-                                  " bytes, rank %u expects %" G_GUINT64_FORMAT,
-                                  chunk_bytes, receives->dst, other_bytes);
+                                  "sends %u chunks in grains of %" G_GUINT64_FORMAT
+                                  " bytes, rank %u expects %u of %" G_GUINT64_FORMAT,
+                                  cutting->n, cutting->grain, receives->dst, other->n,
+                                  other->grain);
     for (guint i = 0; same && i < a->n_pieces; i++)
         same = same_piece(&sends->program->pieces[a->first_piece + i],
                           &receives->program->pieces[b->first_piece + i]);

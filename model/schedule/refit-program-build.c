@@ -134,7 +134,8 @@ static gboolean take_wires(Build *build, const RefitScheduleStep *step, GError *
             continue;
         exchange->wire = g_array_index(places, guint64, next++);
         if (!refit_checked_round_up(
-                MIN(refit_schedule_most_bytes(build->schedule, planned), step->chunk_bytes),
+                refit_cutting_most(&step->cutting,
+                                   refit_schedule_most_bytes(build->schedule, planned)),
                 REFIT_SCHEDULE_ALIGN, "staging bytes", &exchange->wire_bytes, error))
             return FALSE;
     }

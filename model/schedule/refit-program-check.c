@@ -55,12 +55,13 @@ static gboolean check_steps(const RefitProgram *program, GError **error) {
         if (i > 0 && !comes_before(program, &(RefitTurn){i - 1, before->number, 0},
                                    &(RefitTurn){i, step->number, 0}))
             return refit_program_fail(program, i, error, "comes after step %u", before->number);
-        if (step->link == REFIT_LINK_LOCAL ? step->n_chunks != 1 || step->chunk_bytes != G_MAXUINT64
-                                           : step->n_chunks == 0 || step->chunk_bytes == 0 ||
-                                                 step->chunk_bytes % REFIT_SCHEDULE_ALIGN != 0)
+        if (step->n_chunks == 0 || step->n_chunks > step->cutting.n || step->cutting.grain == 0 ||
+            (step->link == REFIT_LINK_LOCAL ? step->cutting.n != 1
+                                            : step->cutting.grain % REFIT_SCHEDULE_ALIGN != 0))
             return refit_program_fail(program, i, error,
-                                      "has %u chunks of %" G_GUINT64_FORMAT " bytes",
-                                      step->n_chunks, step->chunk_bytes);
+                                      "has %u of %u chunks, in grains of %" G_GUINT64_FORMAT
+                                      " bytes",
+                                      step->n_chunks, step->cutting.n, step->cutting.grain);
         if (step->n_exchanges == 0 ||
             step->first_exchange + step->n_exchanges > program->n_exchanges)
             return refit_program_fail(program, i, error, "has no exchanges");
@@ -312,46 +313,42 @@ static gboolean check_memory_of(const RefitProgram *program, guint step,
                               exchange->peer);
 }
 
-/* Most bytes that the exchange has under one of its numbers; at least a bound on all of them, when
- * that is enough to say that none has more than `enough`. */
-static guint64 most_bytes(const RefitProgram *program, const RefitProgramStep *step,
-                          const RefitExchange *exchange, guint64 enough) {
-    guint64 bound = 0, most = 0;
-
-    for (guint i = 0; i < exchange->n_pieces; i++) {
-        const RefitProgramPiece *piece = &program->pieces[exchange->first_piece + i];
-
-        bound += piece->slices == 1 ? piece->bytes
-                                    : MIN(piece->bytes, piece->bytes / piece->slices + 17);
-    }
-    if (!exchange->sliced || bound <= enough)
-        return bound;
-    for (guint k = 0; k < step->n_numbers; k++)
-        most = MAX(most, refit_program_slices_bytes(&program->pieces[exchange->first_piece],
-                                                    exchange->n_pieces, step->number + k));
-    return most;
+/* Whether a turn has a chunk for all of `bytes` under one number, and its slot room for it. */
+static gboolean chunks_fit(const RefitProgramStep *step, const RefitExchange *exchange,
+                           guint64 bytes) {
+    return refit_cutting_count(&step->cutting, bytes) <= step->n_chunks &&
+           (exchange->direct || refit_cutting_most(&step->cutting, bytes) <= exchange->wire_bytes);
 }
 
-/* The step has a turn for each chunk; slots have room for it, and are enough for its turns. */
+/* The step has a turn for each chunk, and slots have room for it: for what the exchange has under
+ * each of its numbers, or for a bound on all of them. */
 static gboolean check_chunks(const RefitProgram *program, guint step, const RefitExchange *exchange,
                              GError **error) {
     const RefitProgramStep *self = &program->steps[step];
-    guint64 most;
+    const RefitProgramPiece *pieces = &program->pieces[exchange->first_piece];
+    guint64 bytes = 0;
 
     if (exchange->peer == program->rank)
         return TRUE;
-    most = most_bytes(program, self, exchange,
-                      exchange->direct ? self->chunk_bytes : exchange->wire_bytes);
-    if (most / self->chunk_bytes + (most % self->chunk_bytes > 0) > self->n_chunks)
+    for (guint i = 0; i < exchange->n_pieces; i++)
+        bytes += pieces[i].slices == 1
+                     ? pieces[i].bytes
+                     : MIN(pieces[i].bytes, pieces[i].bytes / pieces[i].slices + 17);
+    if (chunks_fit(self, exchange, bytes))
+        return TRUE;
+    for (guint k = 0; exchange->sliced && k < self->n_numbers; k++) {
+        bytes = refit_program_slices_bytes(pieces, exchange->n_pieces, self->number + k);
+        if (!chunks_fit(self, exchange, bytes))
+            break;
+        if (k + 1 == self->n_numbers)
+            return TRUE;
+    }
+    if (refit_cutting_count(&self->cutting, bytes) > self->n_chunks)
         return refit_program_fail(program, step, error,
                                   "has %u chunks, too few for %" G_GUINT64_FORMAT
                                   " bytes with rank %u",
-                                  self->n_chunks, most, exchange->peer);
-    if (exchange->direct)
-        return TRUE;
-    if (exchange->wire_bytes < MIN(most, self->chunk_bytes))
-        return refit_program_fail(program, step, error, "a chunk is larger than its memory");
-    return TRUE;
+                                  self->n_chunks, bytes, exchange->peer);
+    return refit_program_fail(program, step, error, "a chunk is larger than its memory");
 }
 
 static gboolean check_exchange(const RefitProgram *program, guint step,

@@ -40,27 +40,38 @@ guint64 refit_program_slices_bytes(const RefitProgramPiece *pieces, guint n, gui
     return bytes;
 }
 
-guint64 refit_program_exchange_bytes(const RefitProgram *program, const RefitExchange *exchange,
-                                     const RefitTurn *turn) {
-    guint64 chunk_bytes = program->steps[turn->step].chunk_bytes;
-    guint64 from = turn->chunk > 0 ? turn->chunk * chunk_bytes : 0, bytes = exchange->bytes;
+/* The bytes [*from_out, *to_out) of what the exchange moves under the turn's number. */
+static void find_chunk(const RefitProgram *program, const RefitExchange *exchange,
+                       const RefitTurn *turn, guint64 *from_out, guint64 *to_out) {
+    const RefitCutting *cutting = &program->steps[turn->step].cutting;
+    guint64 bytes = exchange->bytes;
 
     if (exchange->sliced)
         bytes = refit_program_slices_bytes(&program->pieces[exchange->first_piece],
                                            exchange->n_pieces, turn->number);
-    return from < bytes ? MIN(bytes - from, chunk_bytes) : 0;
+    *from_out = refit_cutting_border(cutting, bytes, turn->chunk);
+    *to_out = refit_cutting_border(cutting, bytes, turn->chunk + 1);
+}
+
+guint64 refit_program_exchange_bytes(const RefitProgram *program, const RefitExchange *exchange,
+                                     const RefitTurn *turn) {
+    guint64 from, to;
+
+    find_chunk(program, exchange, turn, &from, &to);
+    return to - from;
 }
 
 guint64 refit_program_exchange_offset(const RefitProgram *program, const RefitExchange *exchange,
                                       const RefitTurn *turn) {
-    guint64 from = 0, to;
+    guint64 from = 0, chunk_from, to;
 
     if (!exchange->direct)
         return exchange->wire +
                refit_program_turn_place(program, turn) % REFIT_SCHEDULE_SLOTS * exchange->wire_step;
     if (exchange->sliced)
         refit_program_slice(&program->pieces[exchange->first_piece], turn->number, &from, &to);
-    return exchange->offset + from + turn->chunk * program->steps[turn->step].chunk_bytes;
+    find_chunk(program, exchange, turn, &chunk_from, &to);
+    return exchange->offset + from + chunk_from;
 }
 
 static void append_run(GArray *runs, guint first, const RefitByteRun *run) {
@@ -168,11 +179,10 @@ static void append_copy(const Part *part, const RefitCopy *copy, GArray *element
 void refit_program_append_runs(const RefitProgram *program, const RefitExchange *exchange,
                                const RefitTurn *turn, GArray *runs) {
     g_autoptr(GArray) elements = g_array_new(FALSE, FALSE, sizeof(RefitRun));
-    guint64 chunk_bytes = program->steps[turn->step].chunk_bytes;
-    guint64 lo = turn->chunk * chunk_bytes, at = 0, from, to; /* of what the number carries */
-    guint64 hi = lo + refit_program_exchange_bytes(program, exchange, turn);
+    guint64 lo, hi, at = 0, from, to; /* of what the number carries */
     guint first = runs->len;
 
+    find_chunk(program, exchange, turn, &lo, &hi);
     for (guint i = 0; i < exchange->n_pieces && at < hi; i++) {
         const RefitProgramPiece *piece = &program->pieces[exchange->first_piece + i];
 

@@ -16,7 +16,7 @@ typedef struct {
     guint rank;  /* 1 + rank; 0: not met */
     guint first; /* message of its exchange */
     guint stream;
-    guint64 chunk_bytes;
+    RefitCutting cutting;
 } End;
 
 static gboolean fail(const RefitSchedule *schedule, guint rank, guint number, GError **error,
@@ -107,7 +107,7 @@ static gboolean check_step(const RefitSchedule *schedule, guint rank,
               (before->install == step->install && before->stream >= step->stream))))
             return fail(schedule, rank, step->number, error, "comes after step %u", before->number);
     }
-    if (step->n_chunks == 0 || step->chunk_bytes == 0 || step->n_numbers == 0 ||
+    if (step->n_chunks == 0 || step->cutting.n == 0 || step->cutting.grain == 0 || step->n_numbers == 0 ||
         step->n_exchanges == 0 || step->first_turn != turns[step->stream] ||
         (step->install == 0 && step->number < ends[step->stream]))
         return fail(schedule, rank, step->number, error,
@@ -129,7 +129,7 @@ static gboolean meet(const RefitSchedule *schedule, End *other, guint rank,
                      guint64 bytes, GError **error) {
     const RefitMessage *message = &schedule->plan->messages[m];
     const End end = {rank + 1, schedule->messages[exchange->first], step->stream,
-                     step->chunk_bytes};
+                     step->cutting};
 
     if (exchange->slices != refit_schedule_message_slices(schedule, message))
         return fail(schedule, rank, step->number, error,
@@ -139,7 +139,7 @@ static gboolean meet(const RefitSchedule *schedule, End *other, guint rank,
         return fail(schedule, rank, step->number, error, "has no turns for the message of step %u",
                     message->step);
     if (step->link != REFIT_LINK_LOCAL &&
-        bytes / step->chunk_bytes + (bytes % step->chunk_bytes > 0) > step->n_chunks)
+        refit_cutting_count(&step->cutting, bytes) > step->n_chunks)
         return fail(schedule, rank, step->number, error,
                     "has %u chunks, too few for %" G_GUINT64_FORMAT " bytes", step->n_chunks,
                     bytes);
@@ -149,7 +149,7 @@ static gboolean meet(const RefitSchedule *schedule, End *other, guint rank,
     }
     /* What moves together at one end does so at the other. */
     return (other->rank != end.rank && other->first == end.first && other->stream == end.stream &&
-            other->chunk_bytes == end.chunk_bytes) ||
+            other->cutting.n == end.cutting.n && other->cutting.grain == end.cutting.grain) ||
            fail(schedule, rank, step->number, error,
                 "cuts the message with rank %u otherwise, or has it twice", other->rank - 1);
 }

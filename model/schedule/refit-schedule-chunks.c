@@ -1,12 +1,12 @@
 /*
  * Chunks of what moves under one number, and wire memory for them.
  *
- * What the streams may take of the pool is decided first. Then each step says how large chunks may
- * be that its stream's share holds under each number, small messages whole and large ones cut to
- * one size; a group of messages that all ranks cut alike takes the smallest answer, so a step is
- * cut no finer than its own number asks for on the rank where that is most. Places in wire memory
- * are the first that are free under all numbers of an exchange. Cost: messages, and for each step
- * of a sliced stage the square of its exchanges.
+ * What the streams may take of the pool is decided first. Then each step says in how many chunks its
+ * messages must be cut for a turn to fit into its stream's share, in grains small enough for that; a
+ * group of messages that all ranks cut alike takes the smallest grain and the largest number. Places
+ * in wire memory are the first that are free under all numbers of an exchange. Cost: messages, times
+ * the log of their size where a step needs more chunks than those before it in its group; and for
+ * each step of a sliced stage the square of its exchanges.
  */
 
 #include "model/base/refit-checked.h"
@@ -30,6 +30,8 @@ RefitScheduleGroup *refit_schedule_group_of(const RefitScheduleBuild *build,
  * together have the fewest turns.
  */
 #define LEAST_SHARE ((double)(16u << 20))
+/* A turn has at least so many when no budget is stated, however small the pool is. */
+#define LEAST_BYTES (G_GUINT64_CONSTANT(4) << 20)
 
 static double wanted_share(const RefitScheduleBuild *build, guint stream) {
     double packed = (double)build->packed[stream];
@@ -61,7 +63,7 @@ static void share_out(const RefitScheduleBuild *build, guint64 *shares) {
             shares[s] = build->least[s] +
                         (guint64)(sum <= pool ? wanted : MIN(pool * sqrt(wanted) / roots, wanted));
         if (!budget)
-            shares[s] = MAX(shares[s], REFIT_SCHEDULE_LEAST_NVLINK);
+            shares[s] = MAX(shares[s], LEAST_BYTES);
     }
 }
 
@@ -69,29 +71,10 @@ static guint64 round_up(guint64 bytes) {
     return bytes + (REFIT_SCHEDULE_ALIGN - bytes % REFIT_SCHEDULE_ALIGN) % REFIT_SCHEDULE_ALIGN;
 }
 
-static int compare_bytes(gconstpointer left, gconstpointer right) {
-    const guint64 *a = left, *b = right;
-
-    return (*a > *b) - (*a < *b);
-}
-
-/* The largest chunk with which these bytes, each cut to it, take no more than `share`. */
-static guint64 fill_up(GArray *bytes, guint64 share) {
-    g_array_sort(bytes, compare_bytes);
-    for (guint i = 0; i < bytes->len; i++) {
-        guint64 each = share / (bytes->len - i), own = g_array_index(bytes, guint64, i);
-
-        if (own > each)
-            return each;
-        share -= own;
-    }
-    return G_MAXUINT64;
-}
-
 /* What a step packs of an exchange: so much under each of these numbers. */
 typedef struct {
     guint first, end; /* numbers */
-    guint64 bytes;    /* aligned */
+    guint64 bytes;
     guint place;      /* among the packed exchanges of the step */
 } Packed;
 
@@ -101,7 +84,7 @@ static void list_packed(const RefitSchedule *schedule, const RefitScheduleStep *
     for (guint e = step->first_exchange; e < step->first_exchange + step->n_exchanges; e++) {
         const RefitScheduleExchange *exchange = &schedule->exchanges[e];
         guint64 bytes = refit_schedule_most_bytes(schedule, exchange);
-        Packed item = {.bytes = round_up(bytes), .place = packed->len};
+        Packed item = {.bytes = bytes, .place = packed->len};
 
         refit_schedule_numbers(schedule, exchange, &item.first, &item.end);
         if (exchange->direct == 0)
@@ -109,39 +92,61 @@ static void list_packed(const RefitSchedule *schedule, const RefitScheduleStep *
     }
 }
 
-/* Chunks of a step that fit its stream's share under each number. */
-static guint64 largest_chunk(const GArray *packed, guint64 share, GArray *bytes) {
-    guint64 chunk = G_MAXUINT64;
+/* Wire memory of what is under way under the first number of packed exchange `at`. */
+static guint64 count_wire(const GArray *packed, guint at, const RefitCutting *cutting) {
+    guint number = g_array_index(packed, Packed, at).first;
+    guint64 bytes = 0;
 
-    for (guint i = 0; i < packed->len; i++) {
-        const Packed *item = &g_array_index(packed, Packed, i);
+    for (guint k = 0; k < packed->len; k++) {
+        const Packed *other = &g_array_index(packed, Packed, k);
 
-        if (i > 0 && item->first == item[-1].first)
-            continue; /* as for the one before */
-        g_array_set_size(bytes, 0);
-        for (guint k = 0; k < packed->len; k++) {
-            const Packed *other = &g_array_index(packed, Packed, k);
-
-            if (other->first <= item->first && item->first < other->end)
-                g_array_append_val(bytes, other->bytes);
-        }
-        chunk = MIN(chunk, fill_up(bytes, share));
+        if (other->first <= number && number < other->end)
+            bytes += round_up(refit_cutting_most(cutting, other->bytes));
     }
-    return chunk;
+    return bytes;
 }
 
-/* Enters what the step asks of the chunks of its group, its largest exchange, and of its stream. */
+/* Most grains of one exchange: more chunks than that change nothing. */
+static guint most_grains(const GArray *packed, guint64 grain) {
+    const RefitCutting finest = {G_MAXUINT, grain};
+    guint most = 1;
+
+    for (guint i = 0; i < packed->len; i++)
+        most = MAX(most, refit_cutting_count(&finest, g_array_index(packed, Packed, i).bytes));
+    return most;
+}
+
+/* Raises the chunks of a group until a turn of the step fits into `share` under each number, or
+ * until they are single grains. */
+static void cut_finer(const GArray *packed, guint64 share, RefitCutting *cutting) {
+    guint most = most_grains(packed, cutting->grain);
+
+    for (guint i = 0; i < packed->len; i++) {
+        guint low = cutting->n, high = MAX(most, low);
+
+        if (i > 0 && g_array_index(packed, Packed, i).first ==
+                         g_array_index(packed, Packed, i - 1).first)
+            continue; /* as for the one before */
+        while (low < high) {
+            cutting->n = low + (high - low) / 2;
+            if (count_wire(packed, i, cutting) <= share)
+                high = cutting->n;
+            else
+                low = cutting->n + 1;
+        }
+        cutting->n = low;
+    }
+}
+
+/* Enters what the step packs on its stream, and what its smallest chunks take. */
 static void survey_step(const RefitScheduleBuild *build, const RefitScheduleStep *step,
                         guint64 *packed) {
     guint64 least = 0;
     const RefitSchedule *schedule = &build->storage->schedule;
-    guint64 *most =
-        &refit_schedule_group_of(build, step)->most[REFIT_SCHEDULE_CUT_LINK(step->link)];
 
     for (guint e = step->first_exchange; e < step->first_exchange + step->n_exchanges; e++) {
         const RefitScheduleExchange *exchange = &schedule->exchanges[e];
 
-        *most = MAX(*most, refit_schedule_most_bytes(schedule, exchange));
         if (exchange->direct != 0)
             continue;
         packed[step->stream] += refit_schedule_exchange_bytes(schedule, exchange);
@@ -167,55 +172,47 @@ void refit_schedule_survey(RefitScheduleBuild *build) {
     }
 }
 
-/* As many chunks as `largest` asks for, all of one size. */
-static guint64 even_chunks(guint64 most, guint64 largest) {
-    guint64 n_chunks;
+/* Of a step's packed exchanges, the first of a turn must not take all of its memory: a chunk may be
+ * a grain longer than its share, which is then a quarter of it at most. */
+#define GRAINS_PER_SHARE 4
 
-    largest = MAX(largest - largest % REFIT_SCHEDULE_ALIGN, REFIT_SCHEDULE_ALIGN);
-    n_chunks = MAX(most / largest + (most % largest > 0 ? 1 : 0), 1);
-    most = most / n_chunks + (most % n_chunks > 0 ? 1 : 0);
-    return MAX(round_up(most), REFIT_SCHEDULE_ALIGN);
-}
+static guint64 grain_of(const GArray *packed, guint64 share) {
+    guint64 grain = share / (GRAINS_PER_SHARE * (guint64)packed->len);
 
-/* Chunks below the least cost more than they save; but memory is not taken many times over for
- * that. */
-static guint64 at_least(guint64 chunk, guint64 least) {
-    return chunk >= least ? chunk : MIN(least, chunk + chunk / 4);
+    return MAX(grain - grain % REFIT_SCHEDULE_ALIGN, REFIT_SCHEDULE_ALIGN);
 }
 
 void refit_schedule_choose_chunks(RefitScheduleBuild *build) {
-    static const guint64 least[REFIT_SCHEDULE_CUT_LINKS] = {
-        [REFIT_SCHEDULE_CUT_LINK(REFIT_LINK_NVLINK)] = REFIT_SCHEDULE_LEAST_NVLINK,
-        [REFIT_SCHEDULE_CUT_LINK(REFIT_LINK_NETWORK)] = REFIT_SCHEDULE_LEAST_NETWORK,
+    static const guint64 grains[REFIT_SCHEDULE_CUT_LINKS] = {
+        [REFIT_SCHEDULE_CUT_LINK(REFIT_LINK_NVLINK)] = REFIT_SCHEDULE_GRAIN_NVLINK,
+        [REFIT_SCHEDULE_CUT_LINK(REFIT_LINK_NETWORK)] = REFIT_SCHEDULE_GRAIN_NETWORK,
     };
-    gboolean budget = build->plan->problem->refit_case->budget_staging_bytes > 0;
     g_autofree guint64 *shares = g_new(guint64, MAX(build->n_streams, 1));
     g_autoptr(GArray) packed = g_array_new(FALSE, FALSE, sizeof(Packed));
-    g_autoptr(GArray) bytes = g_array_new(FALSE, FALSE, sizeof(guint64));
 
     share_out(build, shares);
     for (guint g = 0; g < build->groups->len; g++)
         for (guint link = 0; link < REFIT_SCHEDULE_CUT_LINKS; link++)
-            g_array_index(build->groups, RefitScheduleGroup, g).chunk_bytes[link] = G_MAXUINT64;
-    for (guint i = 0; i < build->steps->len; i++) {
-        const RefitScheduleStep *step = &g_array_index(build->steps, RefitScheduleStep, i);
-        guint64 *chunk;
+            g_array_index(build->groups, RefitScheduleGroup, g).cuttings[link] =
+                (RefitCutting){1, grains[link]};
+    /* All ranks of a group have one grain before they count chunks. */
+    for (guint pass = 0; pass < 2; pass++)
+        for (guint i = 0; i < build->steps->len; i++) {
+            const RefitScheduleStep *step = &g_array_index(build->steps, RefitScheduleStep, i);
+            RefitCutting *cutting;
 
-        if (step->link == REFIT_LINK_LOCAL)
-            continue;
-        chunk =
-            &refit_schedule_group_of(build, step)->chunk_bytes[REFIT_SCHEDULE_CUT_LINK(step->link)];
-        list_packed(&build->storage->schedule, step, packed);
-        *chunk = MIN(*chunk, largest_chunk(packed, shares[step->stream], bytes));
-    }
-    for (guint g = 0; g < build->groups->len; g++) {
-        RefitScheduleGroup *group = &g_array_index(build->groups, RefitScheduleGroup, g);
-
-        for (guint link = 0; link < REFIT_SCHEDULE_CUT_LINKS; link++)
-            group->chunk_bytes[link] = even_chunks(
-                group->most[link],
-                at_least(group->chunk_bytes[link], budget ? REFIT_SCHEDULE_ALIGN : least[link]));
-    }
+            if (step->link == REFIT_LINK_LOCAL)
+                continue;
+            list_packed(&build->storage->schedule, step, packed);
+            if (packed->len == 0)
+                continue;
+            cutting = &refit_schedule_group_of(build, step)
+                           ->cuttings[REFIT_SCHEDULE_CUT_LINK(step->link)];
+            if (pass == 0)
+                cutting->grain = MIN(cutting->grain, grain_of(packed, shares[step->stream]));
+            else
+                cut_finer(packed, shares[step->stream], cutting);
+        }
 }
 
 /* ---- wire memory ---- */
@@ -260,7 +257,7 @@ gboolean refit_schedule_place_wires(const RefitSchedule *schedule, const RefitSc
         gboolean alike = i > 0 && item->first == item[-1].first && item->end == item[-1].end;
         guint64 end;
 
-        item->bytes = round_up(MIN(item->bytes, step->chunk_bytes));
+        item->bytes = round_up(refit_cutting_most(&step->cutting, item->bytes));
         at[i] = alike ? at[i - 1] + item[-1].bytes : 0;
         while (!is_free(packed, at, i, item, &at[i]))
             ;

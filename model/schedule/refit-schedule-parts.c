@@ -74,9 +74,33 @@ guint64 refit_schedule_most_bytes(const RefitSchedule *schedule,
     return bytes;
 }
 
-guint64 refit_schedule_count_chunks(const RefitScheduleStep *step, guint64 bytes) {
-    return bytes <= step->chunk_bytes ? 1 : (bytes - 1) / step->chunk_bytes + 1;
+/* ---- chunks ---- */
+
+static guint64 count_grains(const RefitCutting *cutting, guint64 bytes) {
+    return bytes / cutting->grain + (bytes % cutting->grain > 0 ? 1 : 0);
 }
+
+guint refit_cutting_count(const RefitCutting *cutting, guint64 bytes) {
+    return (guint)CLAMP(count_grains(cutting, bytes), 1, cutting->n);
+}
+
+guint64 refit_cutting_border(const RefitCutting *cutting, guint64 bytes, guint chunk) {
+    guint64 grains = count_grains(cutting, bytes), n = refit_cutting_count(cutting, bytes);
+
+    if (chunk == 0 || chunk >= n)
+        return chunk == 0 ? 0 : bytes;
+    return (grains / n * chunk + grains % n * chunk / n) * cutting->grain;
+}
+
+guint64 refit_cutting_most(const RefitCutting *cutting, guint64 bytes) {
+    guint64 grains = count_grains(cutting, bytes), n = refit_cutting_count(cutting, bytes);
+
+    if (n == 1)
+        return bytes;
+    return (grains / n + (grains % n > 0 ? 1 : 0)) * cutting->grain;
+}
+
+/* ---- numbers ---- */
 
 void refit_schedule_numbers(const RefitSchedule *schedule, const RefitScheduleExchange *exchange,
                             guint *first_out, guint *end_out) {

@@ -31,8 +31,7 @@ const RefitProgramIndex *refit_schedule_index(const RefitSchedule *schedule);
 
 /* Messages that all ranks cut alike: of one step, or of one batch of a sliced stage. */
 typedef struct {
-    guint64 most[REFIT_SCHEDULE_CUT_LINKS]; /* bytes of an exchange under one number */
-    guint64 chunk_bytes[REFIT_SCHEDULE_CUT_LINKS];
+    RefitCutting cuttings[REFIT_SCHEDULE_CUT_LINKS];
 } RefitScheduleGroup;
 
 typedef struct _RefitScheduleDirect RefitScheduleDirect;
@@ -68,9 +67,9 @@ void refit_schedule_choose_slices(RefitScheduleBuild *build);
 /* The group of a step of messages. */
 RefitScheduleGroup *refit_schedule_group_of(const RefitScheduleBuild *build,
                                             const RefitScheduleStep *step);
-/* Sums what steps, groups and streams ask of chunks: `most`, `packed` and `least`. */
+/* Sums what steps, groups and streams ask of chunks: `packed` and `least`. */
 void refit_schedule_survey(RefitScheduleBuild *build);
-/* Decides chunk_bytes of all groups. The pool is known, and the steps are surveyed. */
+/* Decides how all groups are cut. The pool is known, and the steps are surveyed. */
 void refit_schedule_choose_chunks(RefitScheduleBuild *build);
 
 /* ---- refit-schedule-direct.c ---- */

@@ -106,7 +106,7 @@ static void add_step(Lister *lister, const guint *messages, guint n, guint slice
         .link = pair->link,
         .stream = refit_schedule_stream(plan, pair->stage, first->batch, pair->link),
         .first_exchange = build->exchanges->len,
-        .chunk_bytes = G_MAXUINT64,
+        .cutting = {1, G_MAXUINT64},
     };
     const End *ends;
 
@@ -197,7 +197,7 @@ static void add_install(Lister *lister, const RefitMessage *message) {
         .install = 1,
         .first_exchange = build->exchanges->len,
         .n_exchanges = 1,
-        .chunk_bytes = G_MAXUINT64,
+        .cutting = {1, G_MAXUINT64},
     };
 
     if (install->bytes == 0)
@@ -280,19 +280,18 @@ void refit_schedule_list_steps(RefitScheduleBuild *build) {
 static gboolean cut_step(const RefitScheduleBuild *build, RefitScheduleStep *step, GArray *places,
                          guint64 *wire_out, GError **error) {
     const RefitSchedule *schedule = &build->storage->schedule;
-    guint64 n_chunks = 1;
 
     *wire_out = 0;
     if (step->link == REFIT_LINK_LOCAL)
         return TRUE;
-    step->chunk_bytes =
-        refit_schedule_group_of(build, step)->chunk_bytes[REFIT_SCHEDULE_CUT_LINK(step->link)];
+    step->n_chunks = 1;
+    step->cutting =
+        refit_schedule_group_of(build, step)->cuttings[REFIT_SCHEDULE_CUT_LINK(step->link)];
     for (guint e = step->first_exchange; e < step->first_exchange + step->n_exchanges; e++) {
         guint64 bytes = refit_schedule_most_bytes(schedule, &schedule->exchanges[e]);
 
-        n_chunks = MAX(n_chunks, refit_schedule_count_chunks(step, bytes));
+        step->n_chunks = MAX(step->n_chunks, refit_cutting_count(&step->cutting, bytes));
     }
-    step->n_chunks = (guint)MIN(n_chunks, G_MAXUINT);
     return refit_schedule_place_wires(schedule, step, places, wire_out, error);
 }
 
@@ -316,12 +315,12 @@ static gboolean count_rank(const RefitScheduleBuild *build, guint rank, guint *t
         n = (guint64)step->n_chunks * step->n_numbers;
         if (n > REFIT_SCHEDULE_MAX_TURNS - all) {
             g_set_error(error, REFIT_ERROR, REFIT_ERROR_LIMIT,
-                        "rank %u would have more than %u turns, with step %u in %u chunks of "
-                        "%" G_GUINT64_FORMAT " bytes; what lands in staging memory takes "
-                        "%" G_GUINT64_FORMAT " bytes of it: state a larger staging budget, or use "
-                        "more batches or another strategy",
+                        "rank %u would have more than %u turns, with step %u in %u chunks; what "
+                        "lands in staging memory takes %" G_GUINT64_FORMAT
+                        " bytes of it: state a larger staging budget, or use more batches or "
+                        "another strategy",
                         rank, REFIT_SCHEDULE_MAX_TURNS, step->number, step->n_chunks,
-                        step->chunk_bytes, account->landing_bytes);
+                        account->landing_bytes);
             return FALSE;
         }
         all += n;

@@ -340,14 +340,15 @@ guint refit_schedule_turn_place(const RefitScheduleStep *step, const RefitTurn *
 guint64 refit_schedule_turn_bytes(const RefitSchedule *schedule, const RefitScheduleStep *step,
                                   const RefitScheduleExchange *exchange, guint number,
                                   guint chunk) {
-    guint64 from = chunk > 0 ? chunk * step->chunk_bytes : 0, bytes = 0;
+    guint64 bytes = 0;
 
     if (exchange->kind == REFIT_EXCHANGE_INSTALL)
         return schedule->installs[exchange->first].bytes;
     for (guint i = 0; i < exchange->n_messages; i++)
         bytes +=
             refit_schedule_message_bytes(schedule, schedule->messages[exchange->first + i], number);
-    return from < bytes ? MIN(bytes - from, step->chunk_bytes) : 0;
+    return refit_cutting_border(&step->cutting, bytes, chunk + 1) -
+           refit_cutting_border(&step->cutting, bytes, chunk);
 }
 
 static int compare_turns(gconstpointer left, gconstpointer right, gpointer user_data) {

@@ -26,12 +26,13 @@
  * refit-program.h says; under number k it moves slice k - step of each piece, whose borders are
  * refit_schedule_cut(). So the bytes under a number follow from the plan alone.
  *
- * Chunks. What an exchange moves under one number is cut into chunks of chunk_bytes, the last one
- * shorter. chunk_bytes is the same for all ranks that share numbers and link class, so both ends
- * cut alike: as large as a turn of the rank that packs most there may have them (see Memory), and
- * without a budget up to a quarter larger, where they are below REFIT_SCHEDULE_LEAST_NETWORK or
- * _NVLINK, but not beyond these; what nobody packs is not cut. A step has as many chunks as its
- * largest exchange needs, so small messages go with the first chunks of large ones.
+ * Chunks. What an exchange moves under one number is cut into `n` chunks, the same for all ranks
+ * that share numbers and link class, so both ends cut alike, and every turn of a step moves the same
+ * share of all its messages: ranks that keep step then keep their ports as busy in each turn as in
+ * the whole step, however unlike its messages are. There are so many chunks that the rank that packs
+ * most there has memory for a turn (see Memory); what nobody packs is not cut. Their borders are
+ * multiples of `grain` bytes, which is REFIT_SCHEDULE_GRAIN_NETWORK or _NVLINK unless memory is too
+ * small for that; what has fewer grains than n has a chunk for each, which go first.
  *
  * Order. A rank submits its turns in the order of (number, install, chunk, stream), and at most
  * REFIT_SCHEDULE_IN_FLIGHT turns of a stream ahead of its oldest one that is not done. On a stream,
@@ -88,9 +89,10 @@ G_BEGIN_DECLS
 /* Turns in which a stream packs all that it has, memory permitting: so many that the first pack and
  * the last unpack, which nothing hides, are below one percent of the whole. */
 #define REFIT_SCHEDULE_FEW_TURNS 256
-/* Chunks are wanted to be no smaller, unless messages are or memory forbids it. */
-#define REFIT_SCHEDULE_LEAST_NETWORK (G_GUINT64_CONSTANT(1) << 20)
-#define REFIT_SCHEDULE_LEAST_NVLINK (G_GUINT64_CONSTANT(4) << 20)
+/* Chunks are no smaller, unless messages are or memory forbids it: NCCL moves what one channel has
+ * of a message in steps of up to 512 KiB, so less per chunk would cost as much as that. */
+#define REFIT_SCHEDULE_GRAIN_NETWORK (G_GUINT64_CONSTANT(512) << 10)
+#define REFIT_SCHEDULE_GRAIN_NVLINK (G_GUINT64_CONSTANT(1) << 20)
 /* Turns of a stream that are submitted and not done. */
 #define REFIT_SCHEDULE_IN_FLIGHT 64
 /* Communicators of a link class at most; further streams share them. Each costs device memory. */
@@ -124,9 +126,15 @@ typedef struct {
     gboolean in_slices; /* for turns with smaller numbers only */
 } RefitWait;
 
+/* How what an exchange moves under one number is cut; see Chunks. */
+typedef struct {
+    guint n;       /* chunks at most; 1 for copies, which stay whole */
+    guint64 grain; /* bytes; G_MAXUINT64 for copies */
+} RefitCutting;
+
 typedef struct {
     guint number, n_numbers; /* global step numbers */
-    guint n_chunks;          /* of each number */
+    guint n_chunks;          /* turns under each number: those that its largest exchange needs */
     guint batch;
     guint stream;
     guint16 stage;
@@ -136,7 +144,7 @@ typedef struct {
     guint first_exchange; /* of RefitSchedule.exchanges; by (peer, receives before sends, number) */
     guint n_exchanges;
     guint first_wait, n_waits; /* of RefitSchedule.waits */
-    guint64 chunk_bytes;       /* of an exchange; G_MAXUINT64 for copies, which stay whole */
+    RefitCutting cutting;
 } RefitScheduleStep;
 
 /* Landings of a batch on a rank. */
@@ -237,8 +245,12 @@ guint64 refit_schedule_exchange_bytes(const RefitSchedule *schedule,
 /* Bytes that an exchange moves under one of its numbers at most. */
 guint64 refit_schedule_most_bytes(const RefitSchedule *schedule,
                                   const RefitScheduleExchange *exchange);
-/* Chunks of an exchange of the step that moves so many bytes under one number; at least one. */
-guint64 refit_schedule_count_chunks(const RefitScheduleStep *step, guint64 bytes);
+/* Chunks of an exchange that moves so many bytes under one number; at least one. */
+guint refit_cutting_count(const RefitCutting *cutting, guint64 bytes);
+/* Where a chunk of so many bytes begins; the bytes themselves behind the last one. */
+guint64 refit_cutting_border(const RefitCutting *cutting, guint64 bytes, guint chunk);
+/* Bytes of the largest of these chunks. Grows with `bytes`. */
+guint64 refit_cutting_most(const RefitCutting *cutting, guint64 bytes);
 /* Numbers [*first_out, *end_out) under which an exchange moves. Not of an install. */
 void refit_schedule_numbers(const RefitSchedule *schedule, const RefitScheduleExchange *exchange,
                             guint *first_out, guint *end_out);
