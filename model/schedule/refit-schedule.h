@@ -27,12 +27,12 @@
  * refit_schedule_cut(). So the bytes under a number follow from the plan alone.
  *
  * Chunks. What an exchange moves under one number is cut into `n` chunks, the same for all ranks
- * that share numbers and link class, so both ends cut alike, and every turn of a step moves the same
- * share of all its messages: ranks that keep step then keep their ports as busy in each turn as in
- * the whole step, however unlike its messages are. There are so many chunks that the rank that packs
- * most there has memory for a turn (see Memory); what nobody packs is not cut. Their borders are
- * multiples of `grain` bytes, which is REFIT_SCHEDULE_GRAIN_NETWORK or _NVLINK unless memory is too
- * small for that; what has fewer grains than n has a chunk for each, which go first.
+ * that share numbers and link class, so both ends cut alike, and every turn of a step moves the
+ * same share of all its messages: ranks that keep step then keep their ports as busy in each turn
+ * as in the whole step, however unlike its messages are. There are so many chunks that the rank
+ * that packs most there has memory for a turn (see Memory); what nobody packs is not cut. Their
+ * borders are multiples of `grain` bytes, which is REFIT_SCHEDULE_GRAIN_NETWORK or _NVLINK unless
+ * memory is too small for that; what has fewer grains than n has a chunk for each, which go first.
  *
  * Order. A rank submits its turns in the order of (number, install, chunk, stream), and at most
  * REFIT_SCHEDULE_IN_FLIGHT turns of a stream ahead of its oldest one that is not done. On a stream,

@@ -18,11 +18,14 @@ typedef struct {
     const RefitTopology *topology;
     guint network_stage, relay_stage, exchange_stage;
     guint64 *sent, *received; /* network bytes per rank so far, all members */
+    guint64 *sent_inside;     /* the same from holders to needers of their domain, over NVLink */
     double *relayed;          /* per source rank: share of its deliveries that relays take over */
     guint64 stripe_bytes;     /* parts are not cut below this; dealt to the least loaded NIC */
     guint64 even_bytes;       /* bytes of all members that no NIC feels; no stripe is smaller */
     guint *known, *n_known;   /* per rank: some ranks that send to it */
     GArray *arrivals;         /* RefitArrival: domains that must bring in the current cell */
+    GArray *insiders;         /* the same: those that hold it, with needers that do not */
+    GArray *inside;           /* guint: these needers */
     GArray *takers;           /* guint: of the current cell, arrival after arrival */
     GArray *cuts;             /* RefitCut: stripes of the current cell */
     GArray *landed;           /* RefitLanded: per arrival and stripe of the current cell */
@@ -31,6 +34,7 @@ typedef struct {
 typedef struct {
     const guint *ranks; /* needers of the cell in one domain */
     guint n_ranks;
+    guint first_inside, n_inside; /* holders of the cell in this domain */
     guint first_taker; /* index into takers: stripe i is brought in by takers[first_taker + i] */
 } RefitArrival;
 

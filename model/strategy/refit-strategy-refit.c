@@ -88,19 +88,61 @@ static guint holders_inside(const RefitPlanner *self, const RefitCell *cell, gui
     return n;
 }
 
-/* The domain holds the cell already: nothing enters it. */
-static void serve_inside(const RefitPlanner *self, guint class_index, const RefitCell *cell,
-                         const RefitArrival *arrival, guint first, guint n_inside) {
-    guint region = refit_plan_builder_region(self->builder, &cell->region);
+/* ---- domains that hold the cell ---- */
+
+static guint least_sent_inside(const RefitPlanner *self, const guint *holders, guint n) {
+    guint best = holders[0];
+
+    for (guint i = 1; i < n; i++)
+        if (self->sent_inside[holders[i]] < self->sent_inside[best])
+            best = holders[i];
+    return best;
+}
+
+/* Over NVLink, from the holder that has sent least that way. Returns the transfer. */
+static guint bring_inside(RefitPlanner *self, guint class_index, const RefitPart *part,
+                          const guint *holders, guint n_holders, guint taker) {
+    guint sender = least_sent_inside(self, holders, n_holders);
+
+    self->sent_inside[sender] += part->bytes * self->problem->classes[class_index].n_members;
+    return refit_plan_builder_add(self->builder, class_index, part->region, sender, taker,
+                                  self->exchange_stage, REFIT_LANDING_HOME, NULL, 0);
+}
+
+/*
+ * The domain holds the cell already, so nothing enters it. Needers that hold it copy it. When the
+ * others are no more than the holders, each gets it from one of them; else they are noted as an
+ * arrival, which takes it in by stripes and swaps these, so that the holders send it once.
+ */
+static void serve_inside(RefitPlanner *self, guint class_index, const RefitCell *cell,
+                         const RefitArrival *arrival) {
+    const RefitClass *klass = &self->problem->classes[class_index];
+    guint64 bytes = refit_class_bytes(klass, cell->volume);
+    RefitPart whole = {refit_plan_builder_region(self->builder, &cell->region), bytes};
+    const guint *holders = cell->holders + arrival->first_inside;
+    guint first = self->inside->len, n;
 
     for (guint i = 0; i < arrival->n_ranks; i++) {
         guint needer = arrival->ranks[i];
-        gboolean own = refit_ranks_contain(cell->holders, cell->n_holders, needer);
 
-        refit_plan_builder_add(self->builder, class_index, region,
-                               own ? needer : cell->holders[first + i % n_inside], needer,
-                               self->exchange_stage, REFIT_LANDING_HOME, NULL, 0);
+        if (refit_ranks_contain(cell->holders, cell->n_holders, needer))
+            refit_plan_builder_add(self->builder, class_index, whole.region, needer, needer,
+                                   self->exchange_stage, REFIT_LANDING_HOME, NULL, 0);
+        else
+            g_array_append_val(self->inside, needer);
     }
+    n = self->inside->len - first;
+    if (n > arrival->n_inside && bytes * klass->n_members >= self->even_bytes) {
+        RefitArrival others = {.ranks = &g_array_index(self->inside, guint, first),
+                               .n_ranks = n,
+                               .first_inside = arrival->first_inside,
+                               .n_inside = arrival->n_inside};
+        g_array_append_val(self->insiders, others);
+        return;
+    }
+    for (guint i = 0; i < n; i++)
+        bring_inside(self, class_index, &whole, holders, arrival->n_inside,
+                     g_array_index(self->inside, guint, first + i));
 }
 
 /* ---- stripes and slices ---- */
@@ -328,18 +370,21 @@ static void list_arrivals(RefitPlanner *self, guint class_index, const RefitCell
     guint n;
 
     g_array_set_size(self->arrivals, 0);
+    g_array_set_size(self->insiders, 0);
     g_array_set_size(self->takers, 0);
+    g_array_set_size(self->inside,
+                     cell->n_needers); /* stays where it is while arrivals refer to it */
+    g_array_set_size(self->inside, 0);
     for (guint first = 0; first < cell->n_needers; first += n) {
         RefitArrival arrival = {.ranks = cell->needers + first};
-        guint first_inside, n_inside;
 
         n = refit_domain_run(self->topology, cell->needers, cell->n_needers, first);
         arrival.n_ranks = n;
-        n_inside = holders_inside(self, cell, arrival.ranks[0], &first_inside);
-        if (n_inside == 0)
+        arrival.n_inside = holders_inside(self, cell, arrival.ranks[0], &arrival.first_inside);
+        if (arrival.n_inside == 0)
             g_array_append_val(self->arrivals, arrival);
         else if (serve)
-            serve_inside(self, class_index, cell, &arrival, first_inside, n_inside);
+            serve_inside(self, class_index, cell, &arrival);
     }
     if (self->arrivals->len == 0)
         return;
@@ -379,13 +424,34 @@ static guint wanted_stripes(const RefitPlanner *self, const RefitClass *klass, g
     return (guint)MIN(wanted, levels); /* a tree for each; more would cost more than `n` do */
 }
 
+/* Stripes into a domain that holds the cell, for its other needers. */
+static void bring_stripes_inside(RefitPlanner *self, guint class_index, const RefitCell *cell,
+                                 RefitCut *cuts, guint number) {
+    const RefitArrival *arrival = &g_array_index(self->arrivals, RefitArrival, number);
+
+    for (guint i = 0; i < self->cuts->len; i++) {
+        RefitLanded *landed =
+            &g_array_index(self->landed, RefitLanded, number * self->cuts->len + i);
+
+        if (refit_region_is_empty(&cuts[i].stripe))
+            continue;
+        landed->n = 1;
+        landed->handles[0] =
+            bring_inside(self, class_index, refit_planner_whole_stripe(self, &cuts[i]),
+                         cell->holders + arrival->first_inside, arrival->n_inside,
+                         g_array_index(self->takers, guint, arrival->first_taker + i));
+    }
+}
+
 static void add_cell(RefitPlanner *self, guint class_index, const RefitCell *cell, guint number) {
     const RefitClass *klass = &self->problem->classes[class_index];
     guint64 bytes = refit_class_bytes(klass, cell->volume);
-    guint n, n_stripes, most_ranks = 1;
+    guint n, n_stripes, n_network, most_ranks = 1;
     RefitCut *cuts;
 
     list_arrivals(self, class_index, cell, cell->holders[0] + number, TRUE);
+    n_network = self->arrivals->len;
+    g_array_append_vals(self->arrivals, self->insiders->data, self->insiders->len);
     for (guint a = 0; a < self->arrivals->len; a++)
         most_ranks = MAX(most_ranks, g_array_index(self->arrivals, RefitArrival, a).n_ranks);
     n_stripes = count_stripes(klass, cell, wanted_stripes(self, klass, bytes, most_ranks));
@@ -394,14 +460,16 @@ static void add_cell(RefitPlanner *self, guint class_index, const RefitCell *cel
     cuts = cut_cell(self, klass, cell, n_stripes);
     g_array_set_size(self->landed, 0);
     g_array_set_size(self->landed, self->arrivals->len * n_stripes);
-    for (guint a = 0; a < self->arrivals->len; a += n) {
+    for (guint a = 0; a < n_network; a += n) {
         double share = self->relayed[least_sent(self, cell)];
 
-        n = group_size(self->arrivals->len - a, share);
+        n = group_size(n_network - a, share);
         for (guint i = 0; i < n_stripes; i++)
             if (!refit_region_is_empty(&cuts[i].stripe))
                 bring_stripe(self, class_index, cell, &cuts[i], i, a, n, share);
     }
+    for (guint a = n_network; a < self->arrivals->len; a++)
+        bring_stripes_inside(self, class_index, cell, cuts, a);
     refit_planner_exchange(self, class_index, cell);
 }
 
@@ -476,10 +544,13 @@ static gboolean build(RefitPlanBuilder *builder, const RefitProblem *problem, GE
     const RefitCase *refit_case = problem->refit_case;
     g_autofree guint64 *sent = g_new0(guint64, problem->n_ranks);
     g_autofree guint64 *received = g_new0(guint64, problem->n_ranks);
+    g_autofree guint64 *sent_inside = g_new0(guint64, problem->n_ranks);
     g_autofree double *relayed = g_new0(double, problem->n_ranks);
     g_autofree guint *known = g_new(guint, (gsize)problem->n_ranks * MAX_KNOWN);
     g_autofree guint *n_known = g_new0(guint, problem->n_ranks);
     g_autoptr(GArray) arrivals = g_array_new(FALSE, FALSE, sizeof(RefitArrival));
+    g_autoptr(GArray) insiders = g_array_new(FALSE, FALSE, sizeof(RefitArrival));
+    g_autoptr(GArray) inside = g_array_new(FALSE, FALSE, sizeof(guint));
     g_autoptr(GArray) takers = g_array_new(FALSE, FALSE, sizeof(guint));
     g_autoptr(GArray) cuts = g_array_new(FALSE, TRUE, sizeof(RefitCut));
     g_autoptr(GArray) landed = g_array_new(FALSE, TRUE, sizeof(RefitLanded));
@@ -489,11 +560,14 @@ static gboolean build(RefitPlanBuilder *builder, const RefitProblem *problem, GE
         .topology = refit_case->topology,
         .sent = sent,
         .received = received,
+        .sent_inside = sent_inside,
         .relayed = relayed,
         .known = known,
         .n_known = n_known,
         .stripe_bytes = (guint64)refit_case->profile->stripe_bytes.value,
         .arrivals = arrivals,
+        .insiders = insiders,
+        .inside = inside,
         .takers = takers,
         .cuts = cuts,
         .landed = landed,
