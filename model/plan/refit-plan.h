@@ -133,6 +133,7 @@ typedef struct {
 typedef struct {
     const RefitProblem *problem; /* borrowed; must outlive the plan */
     const char *strategy;        /* static name */
+    const char *shape;           /* static name, when it is not the first one of its strategy */
     guint n_stages, n_batches, n_lanes, n_steps;
     guint n_regions, n_sections, n_transfers, n_deps, n_pairs, n_obligations;
     guint64 n_messages;

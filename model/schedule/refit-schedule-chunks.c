@@ -25,18 +25,31 @@ RefitScheduleGroup *refit_schedule_group_of(const RefitScheduleBuild *build,
 
 /*
  * Bytes of a turn's wire memory per stream. A stream gets what its busiest rank needs to pack all
- * in REFIT_SCHEDULE_FEW_TURNS turns, at least LEAST_SHARE. Where the pool is not enough for that,
- * it is shared out in proportion to the square roots of these needs, with which all streams
+ * in REFIT_SCHEDULE_FEW_TURNS turns, but at least LEAST_SHARE, and what a port moves in
+ * SUBMIT_TIMES the time in which a host submits the largest turn. Where the pool is not enough for
+ * that, it is shared out in proportion to the square roots of these needs, with which all streams
  * together have the fewest turns.
  */
 #define LEAST_SHARE ((double)(16u << 20))
+#define SUBMIT_TIMES 2
 /* A turn has at least so many when no budget is stated, however small the pool is. */
 #define LEAST_BYTES (G_GUINT64_CONSTANT(4) << 20)
 
 static double wanted_share(const RefitScheduleBuild *build, guint stream) {
-    double packed = (double)build->packed[stream];
+    const RefitCase *refit_case = build->plan->problem->refit_case;
+    const RefitProfile *profile = refit_case->profile; /* NULL: no costs stated */
+    double packed = (double)build->packed[stream], least = LEAST_SHARE;
 
-    return packed > 0 ? MAX(packed / REFIT_SCHEDULE_FEW_TURNS, LEAST_SHARE) : 0;
+    if (profile != NULL) {
+        double rate = stream % REFIT_N_LINKS == REFIT_LINK_NVLINK
+                          ? refit_case->topology->nvlink_bandwidth.value
+                          : refit_case->topology->nic_bandwidth.value;
+        double submit_s = (1.0 + build->exchanges_of[stream]) *
+                          refit_profile_value(profile, REFIT_TERM_OPERATION);
+
+        least = MAX(least, SUBMIT_TIMES * submit_s * rate);
+    }
+    return packed > 0 ? MAX(packed / REFIT_SCHEDULE_FEW_TURNS, MIN(least, packed)) : 0;
 }
 
 static void share_out(const RefitScheduleBuild *build, guint64 *shares) {
@@ -153,6 +166,7 @@ static void survey_step(const RefitScheduleBuild *build, const RefitScheduleStep
         least += REFIT_SCHEDULE_ALIGN;
     }
     build->least[step->stream] = MAX(build->least[step->stream], least);
+    build->exchanges_of[step->stream] = MAX(build->exchanges_of[step->stream], step->n_exchanges);
 }
 
 void refit_schedule_survey(RefitScheduleBuild *build) {

@@ -53,9 +53,10 @@ typedef struct {
     guint *landing_offsets;
     GArray *landings; /* of the schedule */
     RefitScheduleRank *ranks;
-    guint64 *packed; /* per stream: most bytes that a rank packs and unpacks */
-    guint64 *least;  /* per stream: a slot with the smallest chunks */
-    guint64 pool;    /* bytes of wire memory for chunks; see refit-schedule.h */
+    guint64 *packed;     /* per stream: most bytes that a rank packs and unpacks */
+    guint64 *least;      /* per stream: a slot with the smallest chunks */
+    guint *exchanges_of; /* per stream: most of a step */
+    guint64 pool;        /* bytes of wire memory for chunks; see refit-schedule.h */
 } RefitScheduleBuild;
 
 /* ---- refit-schedule-parts.c ---- */

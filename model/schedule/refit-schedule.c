@@ -193,6 +193,7 @@ static void init(RefitScheduleBuild *build, const RefitPlan *plan) {
         build->landings_of[plan->transfers[t].pair] |= (guint8)(1u << plan->transfers[t].landing);
     build->packed = g_new0(guint64, MAX(build->n_streams, 1));
     build->least = g_new0(guint64, MAX(build->n_streams, 1));
+    build->exchanges_of = g_new0(guint, MAX(build->n_streams, 1));
     build->storage->schedule.plan = plan;
     build->deps = build->storage->deps = refit_plan_deps_new(plan);
     build->storage->index = refit_program_index_new(plan);
@@ -211,6 +212,7 @@ static void clear(RefitScheduleBuild *build) {
     g_free(build->landings_of);
     g_free(build->packed);
     g_free(build->least);
+    g_free(build->exchanges_of);
     refit_schedule_direct_free(build->direct);
     g_free(build->step_offsets);
     g_free(build->landing_offsets);

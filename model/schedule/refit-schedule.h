@@ -67,9 +67,9 @@
  * its largest turn. The pool is what chunks may take of it: what the largest landings of any rank
  * leave of the case's staging budget; without one, of REFIT_PLAN_STAGING_BYTES, but at least a
  * quarter of REFIT_SCHEDULE_POOL_BYTES; and no more than REFIT_SCHEDULE_POOL_BYTES. A turn may pack
- * what the busiest rank packs on the stream in REFIT_SCHEDULE_FEW_TURNS turns, at least 16 MiB;
- * where the pool is not enough for that, streams share it so that they have the fewest turns
- * together.
+ * what the busiest rank packs on the stream in REFIT_SCHEDULE_FEW_TURNS turns, but at least 16 MiB
+ * and what a port moves in twice the time in which the host submits the largest turn; where the
+ * pool is not enough for that, streams share it so that they have the fewest turns together.
  */
 
 #include "model/plan/refit-plan.h"

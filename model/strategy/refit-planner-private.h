@@ -16,6 +16,8 @@ typedef struct {
     RefitPlanBuilder *builder;
     const RefitProblem *problem;
     const RefitTopology *topology;
+    gboolean stripes; /* FALSE: parts come into a domain whole */
+    gboolean chains;  /* from domain to domain, not from holders to all of them */
     guint network_stage, relay_stage, exchange_stage;
     guint64 *sent, *received; /* network bytes per rank so far, all members */
     guint64 *sent_inside;     /* the same from holders to needers of their domain, over NVLink */

@@ -106,7 +106,8 @@ static guint bring_inside(RefitPlanner *self, guint class_index, const RefitPart
 
     self->sent_inside[sender] += part->bytes * self->problem->classes[class_index].n_members;
     return refit_plan_builder_add(self->builder, class_index, part->region, sender, taker,
-                                  self->exchange_stage, REFIT_LANDING_HOME, NULL, 0);
+                                  self->chains ? self->network_stage : self->exchange_stage,
+                                  REFIT_LANDING_HOME, NULL, 0);
 }
 
 /*
@@ -417,6 +418,8 @@ static guint wanted_stripes(const RefitPlanner *self, const RefitClass *klass, g
     guint64 wanted = MAX(bytes * klass->n_members / MAX(least, 1), 1);
     guint levels = 0;
 
+    if (!self->stripes)
+        return 1;
     if (wanted >= n || n <= REFIT_MAX_SWAP)
         return (guint)MIN(wanted, n);
     while (1u << levels < n)
@@ -443,6 +446,38 @@ static void bring_stripes_inside(RefitPlanner *self, guint class_index, const Re
     }
 }
 
+/*
+ * Stripe `index` from domain to domain: from a taker in a holder's domain, if there is one that has
+ * it by then, else from the holder that has sent least.
+ */
+static void chain_stripe(RefitPlanner *self, guint class_index, const RefitCell *cell,
+                         RefitCut *cut, guint index, guint n_network) {
+    const RefitClass *klass = &self->problem->classes[class_index];
+    const RefitArrival *arrivals = (const RefitArrival *)(gpointer)self->arrivals->data;
+    const guint *takers = (const guint *)(gpointer)self->takers->data;
+    const RefitPart *part = refit_planner_whole_stripe(self, cut);
+    RefitLanded *landed = (RefitLanded *)(gpointer)self->landed->data + index;
+    guint n_stripes = self->cuts->len, sender, handle;
+    const guint *dep = NULL;
+
+    if (n_network < self->arrivals->len) {
+        dep = landed[n_network * n_stripes].handles;
+        sender = takers[arrivals[n_network].first_taker + index];
+    } else {
+        sender = choose_sender(self, cell, takers[arrivals[0].first_taker + index],
+                               part->bytes * klass->n_members);
+    }
+    for (guint a = 0; a < n_network; a++) {
+        guint taker = takers[arrivals[a].first_taker + index];
+
+        handle = bring(self, class_index, part, sender, taker, dep);
+        landed[a * n_stripes].n = 1;
+        landed[a * n_stripes].handles[0] = handle;
+        dep = landed[a * n_stripes].handles;
+        sender = taker;
+    }
+}
+
 static void add_cell(RefitPlanner *self, guint class_index, const RefitCell *cell, guint number) {
     const RefitClass *klass = &self->problem->classes[class_index];
     guint64 bytes = refit_class_bytes(klass, cell->volume);
@@ -460,7 +495,12 @@ static void add_cell(RefitPlanner *self, guint class_index, const RefitCell *cel
     cuts = cut_cell(self, klass, cell, n_stripes);
     g_array_set_size(self->landed, 0);
     g_array_set_size(self->landed, self->arrivals->len * n_stripes);
-    for (guint a = 0; a < n_network; a += n) {
+    for (guint a = n_network; a < self->arrivals->len; a++)
+        bring_stripes_inside(self, class_index, cell, cuts, a);
+    for (guint i = 0; i < n_stripes && self->chains && n_network > 0; i++)
+        if (!refit_region_is_empty(&cuts[i].stripe))
+            chain_stripe(self, class_index, cell, &cuts[i], i, n_network);
+    for (guint a = 0; a < n_network && !self->chains; a += n) {
         double share = self->relayed[least_sent(self, cell)];
 
         n = group_size(n_network - a, share);
@@ -468,8 +508,6 @@ static void add_cell(RefitPlanner *self, guint class_index, const RefitCell *cel
             if (!refit_region_is_empty(&cuts[i].stripe))
                 bring_stripe(self, class_index, cell, &cuts[i], i, a, n, share);
     }
-    for (guint a = n_network; a < self->arrivals->len; a++)
-        bring_stripes_inside(self, class_index, cell, cuts, a);
     refit_planner_exchange(self, class_index, cell);
 }
 
@@ -540,7 +578,24 @@ static guint count_batches(const RefitPlanner *self, double bound_s) {
     return (guint)CLAMP(MIN(wanted + 1, most_batches), 1, refit_case->profile->batches);
 }
 
-static gboolean build(RefitPlanBuilder *builder, const RefitProblem *problem, GError **error) {
+/* NVLink domains in which something is needed. */
+static guint count_domains(const RefitProblem *problem) {
+    const RefitCase *refit_case = problem->refit_case;
+    guint n_domains = 0, last = G_MAXUINT;
+    g_autoptr(GArray) ranks = refit_ranks_of_both_sides(problem);
+
+    for (guint i = 0; i < ranks->len; i++) {
+        guint domain =
+            refit_topology_domain_of(refit_case->topology, g_array_index(ranks, guint, i));
+
+        n_domains += domain != last ? 1 : 0;
+        last = domain;
+    }
+    return n_domains;
+}
+
+static gboolean build_with(RefitPlanBuilder *builder, const RefitProblem *problem,
+                           guint most_batches, gboolean stripes, gboolean chains, GError **error) {
     const RefitCase *refit_case = problem->refit_case;
     g_autofree guint64 *sent = g_new0(guint64, problem->n_ranks);
     g_autofree guint64 *received = g_new0(guint64, problem->n_ranks);
@@ -558,6 +613,8 @@ static gboolean build(RefitPlanBuilder *builder, const RefitProblem *problem, GE
         .builder = builder,
         .problem = problem,
         .topology = refit_case->topology,
+        .stripes = stripes,
+        .chains = chains,
         .sent = sent,
         .received = received,
         .sent_inside = sent_inside,
@@ -573,6 +630,7 @@ static gboolean build(RefitPlanBuilder *builder, const RefitProblem *problem, GE
         .landed = landed,
     };
     double quota_bytes;
+    guint n_batches;
     RefitBound bound;
 
     g_array_set_clear_func(cuts, clear_cut);
@@ -581,11 +639,20 @@ static gboolean build(RefitPlanBuilder *builder, const RefitProblem *problem, GE
     quota_bytes = bound.time_s * refit_case->topology->nic_bandwidth.value;
     self.even_bytes = (guint64)(EVEN_SHARE * quota_bytes);
     find_relayed_shares(&self, quota_bytes);
-    self.network_stage = refit_plan_builder_add_stage(builder, "network", 1);
-    self.relay_stage = refit_plan_builder_add_stage(builder, "relay", 1);
+    n_batches = MIN(count_batches(&self, bound.time_s), most_batches);
+    if (chains) {
+        guint64 per_batch = (guint64)(quota_bytes / n_batches);
+
+        self.network_stage = self.relay_stage = refit_plan_builder_add_stage(
+            builder, "chain",
+            refit_chain_slices(problem, per_batch, per_batch, count_domains(problem)));
+    } else {
+        self.network_stage = refit_plan_builder_add_stage(builder, "network", 1);
+        self.relay_stage = refit_plan_builder_add_stage(builder, "relay", 1);
+        refit_plan_builder_set_track(builder, self.relay_stage, 1);
+    }
     self.exchange_stage = refit_plan_builder_add_stage(builder, "exchange", 1);
-    refit_plan_builder_set_track(builder, self.relay_stage, 1);
-    refit_batches_spread(builder, problem, count_batches(&self, bound.time_s));
+    refit_batches_spread(builder, problem, n_batches);
     for (guint c = 0; c < problem->n_classes; c++) {
         const RefitCells *cells = problem->classes[c].cells;
 
@@ -596,8 +663,43 @@ static gboolean build(RefitPlanBuilder *builder, const RefitProblem *problem, GE
     return TRUE;
 }
 
+static gboolean build(RefitPlanBuilder *builder, const RefitProblem *problem, GError **error) {
+    return build_with(builder, problem, G_MAXUINT, TRUE, FALSE, error);
+}
+
+static gboolean build_at_once(RefitPlanBuilder *builder, const RefitProblem *problem,
+                              GError **error) {
+    return build_with(builder, problem, 1, TRUE, FALSE, error);
+}
+
+static gboolean build_whole(RefitPlanBuilder *builder, const RefitProblem *problem,
+                            GError **error) {
+    return build_with(builder, problem, 1, FALSE, FALSE, error);
+}
+
+static gboolean build_chains(RefitPlanBuilder *builder, const RefitProblem *problem,
+                             GError **error) {
+    return build_with(builder, problem, G_MAXUINT, TRUE, TRUE, error);
+}
+
+static gboolean build_direct(RefitPlanBuilder *builder, const RefitProblem *problem,
+                             GError **error) {
+    return refit_strategy_direct.build(builder, problem, error);
+}
+
+static gboolean build_ring(RefitPlanBuilder *builder, const RefitProblem *problem, GError **error) {
+    return refit_strategy_ring.build(builder, problem, error);
+}
+
+static const RefitShape shapes[] = {
+    {"at once", build_at_once}, {"whole parts at once", build_whole},
+    {"chains", build_chains},   {"direct", build_direct},
+    {"ring", build_ring},       {NULL, NULL},
+};
+
 const RefitStrategy refit_strategy_refit = {
     .name = "refit",
     .summary = "each byte into a domain once, striped over its NICs, replicas finished over NVLink",
     .build = build,
+    .shapes = shapes,
 };

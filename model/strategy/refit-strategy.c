@@ -6,6 +6,9 @@
 
 #include "model/strategy/refit-strategy.h"
 
+#include "model/problem/refit-bound.h"
+#include "model/strategy/refit-estimate.h"
+
 static const RefitStrategy *const strategies[] = {
 #define X(identifier) &refit_strategy_##identifier,
     REFIT_STRATEGY_MAP(X)
@@ -37,15 +40,46 @@ const RefitStrategy *refit_strategy_find(const char *name, GError **error) {
     return NULL;
 }
 
+static RefitPlan *plan_shape(const RefitProblem *problem, const RefitStrategy *strategy,
+                             RefitStrategyBuild build, GError **error) {
+    g_autoptr(RefitPlanBuilder) builder = refit_plan_builder_new(problem, strategy->name);
+
+    return build(builder, problem, error) ? refit_plan_builder_finish(builder, error) : NULL;
+}
+
+/* Puts a better shape in the place of *plan. FALSE, with `error` set: one could not be planned. */
+static gboolean choose_shape(const RefitProblem *problem, const RefitStrategy *strategy,
+                             RefitPlan **plan, GError **error) {
+    double least_s = refit_plan_estimate_s(*plan);
+    RefitBound bound;
+
+    if (!refit_bound_compute(problem, &bound, error))
+        return FALSE;
+    for (const RefitShape *shape = strategy->shapes;
+         shape->name != NULL && least_s > REFIT_SHAPE_ENOUGH * bound.time_s; shape++) {
+        g_autoptr(RefitPlan) other = plan_shape(problem, strategy, shape->build, error);
+        double seconds;
+
+        if (other == NULL)
+            return FALSE;
+        seconds = refit_plan_estimate_s(other);
+        if (seconds >= least_s)
+            continue;
+        least_s = seconds;
+        other->shape = shape->name;
+        refit_plan_free(*plan);
+        *plan = g_steal_pointer(&other);
+    }
+    return TRUE;
+}
+
 RefitPlan *refit_plan_new(const RefitProblem *problem, const RefitStrategy *strategy,
                           GError **error) {
-    g_autoptr(RefitPlanBuilder) builder = refit_plan_builder_new(problem, strategy->name);
-    g_autoptr(RefitPlan) plan = NULL;
+    g_autoptr(RefitPlan) plan = plan_shape(problem, strategy, strategy->build, error);
 
-    if (!strategy->build(builder, problem, error))
+    if (plan == NULL)
         return NULL;
-    plan = refit_plan_builder_finish(builder, error);
-    if (plan == NULL || !refit_plan_check(plan, error))
+    if (strategy->shapes != NULL && !choose_shape(problem, strategy, &plan, error))
         return NULL;
-    return g_steal_pointer(&plan);
+    return refit_plan_check(plan, error) ? g_steal_pointer(&plan) : NULL;
 }

@@ -16,12 +16,23 @@ typedef enum {
     REFIT_SENDS_BOTH,   /* some tensors this way, some that */
 } RefitStrategySends;
 
+/* Adds stages, batches, transfers and obligations for the whole problem. */
+typedef gboolean (*RefitStrategyBuild)(RefitPlanBuilder *builder, const RefitProblem *problem,
+                                       GError **error);
+
+/* One of several ways in which a strategy may plan a problem. */
+typedef struct {
+    const char *name; /* static */
+    RefitStrategyBuild build;
+} RefitShape;
+
 typedef struct {
     const char *name;
     const char *summary; /* one line for people */
     RefitStrategySends sends;
-    /* Adds stages, batches, transfers and obligations for the whole problem. */
-    gboolean (*build)(RefitPlanBuilder *builder, const RefitProblem *problem, GError **error);
+    RefitStrategyBuild build;
+    /* Further shapes of its plans, ended by one without a name; NULL: there is but `build`. */
+    const RefitShape *shapes;
 } RefitStrategy;
 
 /* X(identifier): each defined in its own file as `const RefitStrategy refit_strategy_IDENTIFIER`.
@@ -44,7 +55,12 @@ const RefitStrategy *const *refit_strategies(void);
 /* REFIT_ERROR_INVALID lists the names and the nearest one. */
 const RefitStrategy *refit_strategy_find(const char *name, GError **error)
     G_GNUC_WARN_UNUSED_RESULT;
-/* Plans and runs the coverage proof; a plan that fails it is never returned. */
+/*
+ * Plans and runs the coverage proof; a plan that fails it is never returned. Of several shapes the
+ * one with the least refit_plan_estimate_s() is taken, the first of equals; `build` comes first,
+ * and the others are not looked at when it is within REFIT_SHAPE_ENOUGH of the bound.
+ */
+#define REFIT_SHAPE_ENOUGH 1.02
 RefitPlan *refit_plan_new(const RefitProblem *problem, const RefitStrategy *strategy,
                           GError **error) G_GNUC_WARN_UNUSED_RESULT;
 
