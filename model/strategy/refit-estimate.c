@@ -4,14 +4,13 @@
  * Steps are gone through in their order, which all ranks share, so that everything a step waits for
  * is known: the rank's step before on the stream, its host's submission of the turn, and what it
  * sends on. A message starts when both of its ranks have begun the step, and takes as long as the
- * slower of them needs for all of the step, be it by its port or by its copies: what else shares a
- * port in the meantime is not seen. So the result is also held to what each port needs for its
- * bytes in all. In a sliced stage a hop follows the one before by a slice, and the messages of a
- * port one another.
+ * slower of them needs for all of the step, be it by its port or by its copies. Steps that share a
+ * port follow each other on it, whatever their streams. In a sliced stage a hop follows the one
+ * before by a slice, and the messages of a port one another. No result is below what the busiest
+ * port needs for its bytes.
  *
- * Against simulations it is short where streams share a port and long where ranks run ahead, mostly
- * by less than a tenth (tests/bench/sweep --estimates): enough to tell shapes apart whose times
- * matter, and shapes closer than that may be taken for each other. Cost: messages and dependencies.
+ * It is enough to tell shapes apart whose times differ by more than a few percent. Cost: messages
+ * and dependencies.
  */
 
 #include "model/strategy/refit-estimate.h"
@@ -35,12 +34,13 @@ typedef struct {
     RefitPlanDeps *deps;
     guint n_streams;
     double operation_s, run_s, pack_bytes_per_s, unpack_bytes_per_s;
-    Part *parts;           /* per rank and link class */
-    GArray *touched;       /* guint: of these */
-    double *submitted;     /* per rank: when its host has submitted all so far */
-    double *moved;         /* per rank and stream: when its last step has moved */
-    double *arrived;       /* per rank and stage: all that the stage has brought ... */
-    guint *arrived_batch;  /* ... in this batch, and one more */
+    Part *parts;          /* per rank and link class */
+    GArray *touched;      /* guint: of these */
+    double *submitted;    /* per rank: when its host has submitted all so far */
+    double *moved;        /* per rank and stream: when its last step has moved */
+    double *ports;        /* per rank, link class and direction: when all so far has gone through */
+    double *arrived;      /* per rank and stage: all that the stage has brought ... */
+    guint *arrived_batch; /* ... in this batch, and one more */
     double *starts, *ends; /* per pair: of its message in the batch in work */
     double last_s;
 } Estimate;
@@ -169,25 +169,50 @@ static double turns_s(const Part *part, double rate) {
     return MAX(MAX(port_s, all_s / 2), MAX(part->pack_s, part->unpack_s));
 }
 
+static double *port_of(const Estimate *self, guint rank, guint link, gboolean in) {
+    return &self->ports[((gsize)rank * REFIT_N_LINKS + link) * 2 + (in ? 1 : 0)];
+}
+
+/* The message alone, behind all that its ports have: messages of a sliced stage follow each other.
+ */
+static double move_in_slices(const Estimate *self, const RefitMessage *message, double *start) {
+    const RefitPair *pair = &self->plan->pairs[message->pair];
+    double *out = port_of(self, pair->src, pair->link, FALSE);
+    double *in = port_of(self, pair->dst, pair->link, TRUE);
+    double seconds = (double)message->bytes / rate_of(self, pair->link);
+
+    *start = MAX(*start, MAX(*out, *in));
+    *out = *in = *start + seconds;
+    return *out;
+}
+
+/* All of a step side by side, behind what its ports have. */
+static double move_at_once(const Estimate *self, const RefitMessage *message, double start,
+                           double pack_s) {
+    const RefitPair *pair = &self->plan->pairs[message->pair];
+    const Part *src = part_of(self, pair->src, pair->link);
+    const Part *dst = part_of(self, pair->dst, pair->link);
+    double rate = rate_of(self, pair->link);
+    double turns =
+        MAX(src->begin_s + pack_s + turns_s(src, rate), dst->begin_s + turns_s(dst, rate));
+    double ports = MAX(*port_of(self, pair->src, pair->link, FALSE) + src->out / rate,
+                       *port_of(self, pair->dst, pair->link, TRUE) + dst->in / rate);
+
+    return MAX(start + (double)message->bytes / rate, MAX(turns, ports));
+}
+
 static void move_message(Estimate *self, const RefitMessage *message) {
     const RefitPlan *plan = self->plan;
     const RefitPair *pair = &plan->pairs[message->pair];
     Part *src = part_of(self, pair->src, pair->link), *dst = part_of(self, pair->dst, pair->link);
-    double rate = rate_of(self, pair->link), start, end, arrived;
     double pack_s = pair->link == REFIT_LINK_LOCAL ? 0 : bare_s(src->pack_s, src->packed);
+    double start = MAX(src->begin_s + pack_s, dst->begin_s), end, arrived;
     gsize at = (gsize)pair->dst * plan->n_stages + pair->stage;
 
-    start = MAX(src->begin_s + pack_s, dst->begin_s);
-    if (plan->stages[pair->stage].slices > 1) {
-        /* Messages of a port follow each other. */
-        start = MAX(start,
-                    MAX(*moved_of(self, pair->src, message), *moved_of(self, pair->dst, message)));
-        end = start + (double)message->bytes / rate;
-    } else {
-        end =
-            MAX(start + (double)message->bytes / rate,
-                MAX(src->begin_s + pack_s + turns_s(src, rate), dst->begin_s + turns_s(dst, rate)));
-    }
+    if (plan->stages[pair->stage].slices > 1)
+        end = move_in_slices(self, message, &start);
+    else
+        end = move_at_once(self, message, start, pack_s);
     self->starts[message->pair] = start;
     self->ends[message->pair] = end;
     src->end_s = MAX(src->end_s, end);
@@ -200,8 +225,24 @@ static void move_message(Estimate *self, const RefitMessage *message) {
     self->last_s = MAX(self->last_s, arrived);
 }
 
+/* What the step has moved through a rank's ports goes behind all before. */
+static void load_ports(const Estimate *self, guint at) {
+    const Part *part = &self->parts[at];
+    guint rank = at / REFIT_N_LINKS, link = at % REFIT_N_LINKS;
+    double rate = rate_of(self, link);
+    double *out = port_of(self, rank, link, FALSE), *in = port_of(self, rank, link, TRUE);
+
+    if (part->out > 0)
+        *out = MAX(*out, part->begin_s) + part->out / rate;
+    if (part->in > 0)
+        *in = MAX(*in, part->begin_s) + part->in / rate;
+}
+
 /* Messages [first, end) are all of one step. */
 static void pass_step(Estimate *self, guint64 first, guint64 end) {
+    guint stage = self->plan->pairs[self->plan->messages[first].pair].stage;
+    gboolean sliced = self->plan->stages[stage].slices > 1;
+
     g_array_set_size(self->touched, 0);
     begin_step(self, first, end);
     for (guint64 m = first; m < end; m++)
@@ -216,8 +257,13 @@ static void pass_step(Estimate *self, guint64 first, guint64 end) {
             *moved = MAX(*moved, part_of(self, sides[side], pair->link)->end_s);
         }
     }
-    for (guint i = 0; i < self->touched->len; i++)
-        self->parts[g_array_index(self->touched, guint, i)] = (Part){0};
+    for (guint i = 0; i < self->touched->len; i++) {
+        guint at = g_array_index(self->touched, guint, i);
+
+        if (!sliced)
+            load_ports(self, at);
+        self->parts[at] = (Part){0};
+    }
 }
 
 static double busiest_port_s(const Estimate *self) {
@@ -248,6 +294,7 @@ double refit_plan_estimate_s(const RefitPlan *plan) {
     g_autofree Part *parts = g_new0(Part, n_ranks * REFIT_N_LINKS);
     g_autofree double *submitted = g_new0(double, n_ranks);
     g_autofree double *moved = g_new0(double, n_ranks *MAX(n_streams, 1));
+    g_autofree double *ports = g_new0(double, n_ranks *REFIT_N_LINKS * 2);
     g_autofree double *arrived = g_new0(double, n_ranks *n_stages);
     g_autofree guint *arrived_batch = g_new0(guint, n_ranks * n_stages);
     g_autofree double *starts = g_new0(double, MAX(plan->n_pairs, 1));
@@ -260,6 +307,7 @@ double refit_plan_estimate_s(const RefitPlan *plan) {
                      .touched = touched,
                      .submitted = submitted,
                      .moved = moved,
+                     .ports = ports,
                      .arrived = arrived,
                      .arrived_batch = arrived_batch,
                      .starts = starts,
