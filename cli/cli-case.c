@@ -1,6 +1,3 @@
-#include "model/strategy/refit-estimate.h"
-#include <stdlib.h>
-#include <stdio.h>
 /*
  * What several commands do with a case: load it, say what it is, plan and predict it, and print
  * the parts of the results they share.
@@ -252,7 +249,6 @@ gboolean cli_plan_and_predict(const Cli *cli, const RefitProblem *problem,
 
     cli_progress(cli, "planning %s ...", strategy->name);
     planned.plan = refit_plan_new(problem, strategy, error);
-    if (getenv("EST") && planned.plan) fprintf(stderr, "EST %s %s %.9g\n", strategy->name, planned.plan->shape ? planned.plan->shape : "-", refit_plan_estimate_s(planned.plan));
     if (planned.plan == NULL)
         return FALSE;
     planned.schedule = refit_schedule_new(planned.plan, error);

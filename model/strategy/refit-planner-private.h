@@ -26,6 +26,7 @@ typedef struct {
     guint64 even_bytes;       /* bytes of all members that no NIC feels; no stripe is smaller */
     guint *known, *n_known;   /* per rank: some ranks that send to it */
     GArray *arrivals;         /* RefitArrival: domains that must bring in the current cell */
+    GArray *everyone;         /* guint: ranks that take part, ascending */
     GArray *insiders;         /* the same: those that hold it, with needers that do not */
     GArray *inside;           /* guint: these needers */
     GArray *takers;           /* guint: of the current cell, arrival after arrival */

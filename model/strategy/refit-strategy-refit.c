@@ -447,8 +447,35 @@ static void bring_stripes_inside(RefitPlanner *self, guint class_index, const Re
 }
 
 /*
+ * Who begins the chain of a part: the rank in the domain of `holder`, itself or another, whose NIC
+ * has sent least. One that does not hold the cell gets the part over NVLink, to send it on: few
+ * holders thus use all NICs of their domain. Returns it, and in *handle_out the transfer by which
+ * it has the part.
+ */
+static guint begin_chain(RefitPlanner *self, guint class_index, const RefitCell *cell,
+                         const RefitPart *part, guint holder, guint *handle_out) {
+    const guint *ranks = (const guint *)(gpointer)self->everyone->data;
+    guint64 bytes = part->bytes * self->problem->classes[class_index].n_members;
+    guint domain = refit_topology_domain_of(self->topology, holder), best = holder;
+    guint first_inside, n_inside;
+
+    for (guint i = 0; i < self->everyone->len; i++)
+        if (refit_topology_domain_of(self->topology, ranks[i]) == domain &&
+            self->sent[ranks[i]] + bytes < self->sent[best])
+            best = ranks[i];
+    if (refit_ranks_contain(cell->holders, cell->n_holders, best))
+        return best;
+    n_inside = holders_inside(self, cell, best, &first_inside);
+    holder = least_sent_inside(self, cell->holders + first_inside, n_inside);
+    self->sent_inside[holder] += bytes;
+    *handle_out = refit_plan_builder_add(self->builder, class_index, part->region, holder, best,
+                                         self->network_stage, REFIT_LANDING_RELAY, NULL, 0);
+    return best;
+}
+
+/*
  * Stripe `index` from domain to domain: from a taker in a holder's domain, if there is one that has
- * it by then, else from the holder that has sent least.
+ * it by then, else from where begin_chain() says.
  */
 static void chain_stripe(RefitPlanner *self, guint class_index, const RefitCell *cell,
                          RefitCut *cut, guint index, guint n_network) {
@@ -464,15 +491,19 @@ static void chain_stripe(RefitPlanner *self, guint class_index, const RefitCell 
         dep = landed[n_network * n_stripes].handles;
         sender = takers[arrivals[n_network].first_taker + index];
     } else {
-        sender = choose_sender(self, cell, takers[arrivals[0].first_taker + index],
-                               part->bytes * klass->n_members);
+        guint holder = choose_sender(self, cell, takers[arrivals[0].first_taker + index],
+                                     part->bytes * klass->n_members);
+
+        handle = G_MAXUINT;
+        sender = begin_chain(self, class_index, cell, part, holder, &handle);
+        if (handle != G_MAXUINT)
+            dep = &handle;
     }
     for (guint a = 0; a < n_network; a++) {
         guint taker = takers[arrivals[a].first_taker + index];
 
-        handle = bring(self, class_index, part, sender, taker, dep);
         landed[a * n_stripes].n = 1;
-        landed[a * n_stripes].handles[0] = handle;
+        landed[a * n_stripes].handles[0] = bring(self, class_index, part, sender, taker, dep);
         dep = landed[a * n_stripes].handles;
         sender = taker;
     }
@@ -605,6 +636,7 @@ static gboolean build_with(RefitPlanBuilder *builder, const RefitProblem *proble
     g_autofree guint *n_known = g_new0(guint, problem->n_ranks);
     g_autoptr(GArray) arrivals = g_array_new(FALSE, FALSE, sizeof(RefitArrival));
     g_autoptr(GArray) insiders = g_array_new(FALSE, FALSE, sizeof(RefitArrival));
+    g_autoptr(GArray) everyone = refit_ranks_of_both_sides(problem);
     g_autoptr(GArray) inside = g_array_new(FALSE, FALSE, sizeof(guint));
     g_autoptr(GArray) takers = g_array_new(FALSE, FALSE, sizeof(guint));
     g_autoptr(GArray) cuts = g_array_new(FALSE, TRUE, sizeof(RefitCut));
@@ -624,6 +656,7 @@ static gboolean build_with(RefitPlanBuilder *builder, const RefitProblem *proble
         .stripe_bytes = (guint64)refit_case->profile->stripe_bytes.value,
         .arrivals = arrivals,
         .insiders = insiders,
+        .everyone = everyone,
         .inside = inside,
         .takers = takers,
         .cuts = cuts,
