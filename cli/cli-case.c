@@ -46,6 +46,21 @@ void cli_print_notes(const RefitLayout *layout) {
         cli_print_labelled("note", "%s", refit_layout_note(layout, i));
 }
 
+void cli_print_shape(const RefitPlan *plan, const RefitBound *bound) {
+    guint64 moved = plan->link_bytes[REFIT_LINK_NETWORK];
+    g_autofree char *more = refit_format_bytes(moved - MIN(moved, bound->network_bytes));
+
+    if (plan->shape == NULL)
+        return;
+    if (moved > bound->network_bytes)
+        cli_print_labelled("shape",
+                           "%s: estimated faster than the usual one, for %s over the network "
+                           "beyond the bound",
+                           plan->shape, more);
+    else
+        cli_print_labelled("shape", "%s: estimated faster than the usual one", plan->shape);
+}
+
 void cli_print_case(const RefitCase *refit_case) {
     const RefitTopology *topology = refit_case->topology;
     g_autofree char *tensors = cli_count(refit_model_n_tensors(refit_case->model), "tensor");

@@ -109,6 +109,8 @@ gboolean cli_load_case(const Cli *cli, const char *name, RefitCase **case_out,
                        RefitProblem **problem_out, GError **error) G_GNUC_WARN_UNUSED_RESULT;
 /* Prints what the case is: model, sides, topology, costs that are on, budget. */
 void cli_print_case(const RefitCase *refit_case);
+/* Which of a strategy's shapes was taken, when it is not the usual one, and what it pays for it. */
+void cli_print_shape(const RefitPlan *plan, const RefitBound *bound);
 /* The forms of the weights: on the wire, held by the source, installed by each destination. */
 typedef struct {
     guint64 held_bytes;       /* all GPUs of the source that have not failed, copies counted */

@@ -11,6 +11,7 @@ typedef struct {
     CliTimings timings;
     guint64 link_bytes[REFIT_N_LINKS];
     guint64 logical_bytes, transfers, n_messages;
+    const char *shape; /* static; NULL: the usual one */
     char *digest;
 } Row;
 
@@ -33,6 +34,7 @@ static gboolean run_strategy(const Cli *cli, const RefitProblem *problem,
     row->logical_bytes = plan->logical_bytes;
     row->transfers = cli_count_transfers(plan);
     row->n_messages = plan->n_messages;
+    row->shape = plan->shape;
     row->digest = g_strdup(plan->digest);
     return TRUE;
 }
@@ -69,6 +71,7 @@ static void print_json(const Cli *cli, const RefitCase *refit_case, const RefitP
 
         refit_json_begin_object(json, NULL);
         refit_json_string(json, "strategy", row->strategy);
+        refit_json_string(json, "shape", row->shape);
         refit_json_begin_object(json, "time_s");
         refit_json_double(json, "wire", row->prediction.wire_s);
         refit_json_double(json, "pipeline", row->prediction.pipeline_s);

@@ -79,6 +79,7 @@ static void print_json(const Cli *cli, const RefitSchedule *schedule, const Refi
     refit_json_string(json, "schema", "refit.plan-summary/1");
     refit_json_string(json, "case", refit_case->name);
     refit_json_string(json, "strategy", plan->strategy);
+    refit_json_string(json, "shape", plan->shape);
     refit_json_string(json, "digest", plan->digest);
     refit_json_uint(json, "transfers", cli_count_transfers(plan));
     refit_json_uint(json, "class_transfers", plan->n_transfers);
@@ -221,6 +222,7 @@ static void print_text(const Cli *cli, const RefitSchedule *schedule, const Refi
                        bound->limited_by);
     cli_print_labelled("plan", "%s of %s in %s, %s, %s", transfers, classes, messages, steps,
                        batches);
+    cli_print_shape(plan, bound);
     print_staging(refit_case, most);
     print_turns(&schedule->ranks[most->turns_gpu], most->turns_gpu);
     print_connections(schedule, most->connections_gpu);

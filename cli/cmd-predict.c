@@ -29,6 +29,7 @@ static void print_json(const Answer *answer) {
     refit_json_string(json, "schema", "refit.prediction/1");
     refit_json_string(json, "case", refit_case->name);
     refit_json_string(json, "strategy", plan->strategy);
+    refit_json_string(json, "shape", plan->shape);
     refit_json_string(json, "executor", answer->executor->name);
     refit_json_bool(json, "exact", answer->cli->options.exact);
     cli_json_failed(json, refit_case);
@@ -88,6 +89,7 @@ static void print_text(const Answer *answer) {
         cli_print("%s: step %s with %s\n", refit_case->name, step, plan->strategy);
     cli_print_case(refit_case);
     cli_print_forms(refit_case, answer->forms);
+    cli_print_shape(plan, bound);
     if (answer->cli->options.exact)
         cli_print_labelled("exact", "turn by turn, as an executor carries it out");
     else if (prediction->time_resolution_s > 0)
