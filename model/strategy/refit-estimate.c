@@ -34,6 +34,7 @@ typedef struct {
     RefitPlanDeps *deps;
     guint n_streams;
     double operation_s, run_s, pack_bytes_per_s, unpack_bytes_per_s;
+    guint *slices;        /* per batch and stage */
     Part *parts;          /* per rank and link class */
     GArray *touched;      /* guint: of these */
     double *submitted;    /* per rank: when its host has submitted all so far */
@@ -105,11 +106,36 @@ static void add_message(const Estimate *self, const RefitMessage *message) {
         copy_s(bytes, (double)message->runs_dst, self->unpack_bytes_per_s, self->run_s);
 }
 
+static guint slices_of(const Estimate *self, const RefitMessage *message) {
+    const RefitPlan *plan = self->plan;
+
+    return self->slices[(gsize)message->batch * plan->n_stages + plan->pairs[message->pair].stage];
+}
+
+/* As many as refit-schedule.h says: a stage has no more slices in a batch than its largest message
+ * has slice_bytes there. */
+static void find_slices(const Estimate *self) {
+    const RefitPlan *plan = self->plan;
+    const RefitProfile *profile = plan->problem->refit_case->profile;
+
+    for (gsize i = 0; i < (gsize)plan->n_batches * plan->n_stages; i++)
+        self->slices[i] = 1;
+    for (guint64 m = 0; m < plan->n_messages; m++) {
+        const RefitMessage *message = &plan->messages[m];
+        guint stage = plan->pairs[message->pair].stage, most = plan->stages[stage].slices;
+        double wanted =
+            profile != NULL ? (double)message->bytes / profile->slice_bytes.value : most;
+        guint *slices = &self->slices[(gsize)message->batch * plan->n_stages + stage];
+
+        *slices = MAX(*slices, (guint)CLAMP(wanted, 1.0, (double)most));
+    }
+}
+
 /* When what a message sends on is there; in a sliced stage, the first slice of it. */
 static double ready_s(const Estimate *self, const RefitMessage *message) {
     const RefitPlan *plan = self->plan;
     const RefitPair *pair = &plan->pairs[message->pair];
-    guint slices = plan->stages[pair->stage].slices, n_deps;
+    guint slices = slices_of(self, message), n_deps;
     const guint *deps = refit_plan_deps_get(self->deps, message->pair, &n_deps);
     double ready = 0;
 
@@ -148,11 +174,15 @@ static void begin_step(const Estimate *self, guint64 first, guint64 end) {
         const RefitPair *pair = &self->plan->pairs[message->pair];
         Part *src = part_of(self, pair->src, pair->link),
              *dst = part_of(self, pair->dst, pair->link);
-        gboolean sliced = self->plan->stages[pair->stage].slices > 1;
+        guint slices = slices_of(self, message);
 
         src->begin_s = MAX(src->begin_s, ready_s(self, message));
-        if (sliced)
+        if (slices > 1) {
+            /* A turn and a message more for each slice but the first. */
+            self->submitted[pair->src] += 2 * (slices - 1) * self->operation_s;
+            self->submitted[pair->dst] += 2 * (slices - 1) * self->operation_s;
             continue;
+        }
         src->begin_s = MAX(src->begin_s, *moved_of(self, pair->src, message));
         dst->begin_s = MAX(dst->begin_s, *moved_of(self, pair->dst, message));
     }
@@ -209,7 +239,7 @@ static void move_message(Estimate *self, const RefitMessage *message) {
     double start = MAX(src->begin_s + pack_s, dst->begin_s), end, arrived;
     gsize at = (gsize)pair->dst * plan->n_stages + pair->stage;
 
-    if (plan->stages[pair->stage].slices > 1)
+    if (slices_of(self, message) > 1)
         end = move_in_slices(self, message, &start);
     else
         end = move_at_once(self, message, start, pack_s);
@@ -240,8 +270,7 @@ static void load_ports(const Estimate *self, guint at) {
 
 /* Messages [first, end) are all of one step. */
 static void pass_step(Estimate *self, guint64 first, guint64 end) {
-    guint stage = self->plan->pairs[self->plan->messages[first].pair].stage;
-    gboolean sliced = self->plan->stages[stage].slices > 1;
+    gboolean sliced = slices_of(self, &self->plan->messages[first]) > 1;
 
     g_array_set_size(self->touched, 0);
     begin_step(self, first, end);
@@ -291,6 +320,7 @@ double refit_plan_estimate_s(const RefitPlan *plan) {
     const RefitProfile *profile = plan->problem->refit_case->profile; /* NULL: no costs stated */
     gsize n_ranks = MAX(plan->problem->n_ranks, 1), n_stages = MAX(plan->n_stages, 1);
     guint n_streams = count_tracks(plan) * plan->n_lanes * REFIT_N_LINKS;
+    g_autofree guint *slices = g_new(guint, MAX(plan->n_batches * n_stages, 1));
     g_autofree Part *parts = g_new0(Part, n_ranks * REFIT_N_LINKS);
     g_autofree double *submitted = g_new0(double, n_ranks);
     g_autofree double *moved = g_new0(double, n_ranks *MAX(n_streams, 1));
@@ -303,6 +333,7 @@ double refit_plan_estimate_s(const RefitPlan *plan) {
     Estimate self = {.plan = plan,
                      .deps = refit_plan_deps_new(plan),
                      .n_streams = n_streams,
+                     .slices = slices,
                      .parts = parts,
                      .touched = touched,
                      .submitted = submitted,
@@ -319,6 +350,7 @@ double refit_plan_estimate_s(const RefitPlan *plan) {
         self.pack_bytes_per_s = refit_profile_value(profile, REFIT_TERM_PACK);
         self.unpack_bytes_per_s = refit_profile_value(profile, REFIT_TERM_UNPACK);
     }
+    find_slices(&self);
     for (guint64 first = 0, end; first < plan->n_messages; first = end) {
         for (end = first + 1;
              end < plan->n_messages && plan->messages[end].step == plan->messages[first].step;)
