@@ -69,8 +69,8 @@ static gboolean index_flows(Exact *self, GError **error) {
             self->senders[first_message(schedule, exchange)] = number;
             self->flow_offsets[number] = n_flows;
             refit_schedule_numbers(schedule, exchange, &first, &end);
-            n_flows += (guint64)(end - first) *
-                       exchange_chunks(schedule, &schedule->steps[s], exchange);
+            n_flows +=
+                (guint64)(end - first) * exchange_chunks(schedule, &schedule->steps[s], exchange);
         }
     if (MAX(n_turns, n_flows) > MAX_TURNS) {
         g_set_error(error, REFIT_ERROR, REFIT_ERROR_LIMIT,

@@ -199,11 +199,10 @@ static void add_message(RefitSimMerged *self, guint m) {
     if (slices.slices > 1)
         add_gaps(self, m, &slices);
     const RefitScheduleStep *step = &self->schedule->steps[self->sender[m]];
-    seconds *=
-        slices.slices > 1
-            ? slices.last_share
-            : refit_sim_chunk_share(step, message->bytes,
-                                    refit_cutting_count(&step->cutting, message->bytes) - 1);
+    seconds *= slices.slices > 1
+                   ? slices.last_share
+                   : refit_sim_chunk_share(step, message->bytes,
+                                           refit_cutting_count(&step->cutting, message->bytes) - 1);
     if (self->sums[self->sender[m]].clocked || self->sums[self->receiver[m]].clocked) {
         self->lasts[m] = refit_sim_delay(build, seconds);
         refit_sim_edge(build, self->lasts[m], end_join(self, m));

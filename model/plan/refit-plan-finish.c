@@ -130,8 +130,8 @@ static guint place_level(Finish *finish, guint first, guint end, guint base) {
     if (sliced)
         n_rounds = count_rounds(list, meetings->len, n_ranks, rounds);
     else
-        n_rounds = refit_rounds_assign(list, meetings->len, n_ranks,
-                                       finish->builder->peers, rounds);
+        n_rounds =
+            refit_rounds_assign(list, meetings->len, n_ranks, finish->builder->peers, rounds);
     for (guint i = first; i < end; i++) {
         const RefitTransfer *transfer = &transfers[finish->order[i]];
         if (i == first || list[number].src != transfer->src || list[number].dst != transfer->dst)

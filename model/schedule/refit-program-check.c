@@ -58,10 +58,9 @@ static gboolean check_steps(const RefitProgram *program, GError **error) {
         if (step->n_chunks == 0 || step->n_chunks > step->cutting.n || step->cutting.grain == 0 ||
             (step->link == REFIT_LINK_LOCAL ? step->cutting.n != 1
                                             : step->cutting.grain % REFIT_SCHEDULE_ALIGN != 0))
-            return refit_program_fail(program, i, error,
-                                      "has %u of %u chunks, in grains of %" G_GUINT64_FORMAT
-                                      " bytes",
-                                      step->n_chunks, step->cutting.n, step->cutting.grain);
+            return refit_program_fail(
+                program, i, error, "has %u of %u chunks, in grains of %" G_GUINT64_FORMAT " bytes",
+                step->n_chunks, step->cutting.n, step->cutting.grain);
         if (step->n_exchanges == 0 ||
             step->first_exchange + step->n_exchanges > program->n_exchanges)
             return refit_program_fail(program, i, error, "has no exchanges");

@@ -107,8 +107,8 @@ static gboolean check_step(const RefitSchedule *schedule, guint rank,
               (before->install == step->install && before->stream >= step->stream))))
             return fail(schedule, rank, step->number, error, "comes after step %u", before->number);
     }
-    if (step->n_chunks == 0 || step->cutting.n == 0 || step->cutting.grain == 0 || step->n_numbers == 0 ||
-        step->n_exchanges == 0 || step->first_turn != turns[step->stream] ||
+    if (step->n_chunks == 0 || step->cutting.n == 0 || step->cutting.grain == 0 ||
+        step->n_numbers == 0 || step->n_exchanges == 0 || step->first_turn != turns[step->stream] ||
         (step->install == 0 && step->number < ends[step->stream]))
         return fail(schedule, rank, step->number, error,
                     "is not behind the one before it on its "
@@ -128,8 +128,7 @@ static gboolean meet(const RefitSchedule *schedule, End *other, guint rank,
                      const RefitScheduleStep *step, const RefitScheduleExchange *exchange, guint m,
                      guint64 bytes, GError **error) {
     const RefitMessage *message = &schedule->plan->messages[m];
-    const End end = {rank + 1, schedule->messages[exchange->first], step->stream,
-                     step->cutting};
+    const End end = {rank + 1, schedule->messages[exchange->first], step->stream, step->cutting};
 
     if (exchange->slices != refit_schedule_message_slices(schedule, message))
         return fail(schedule, rank, step->number, error,

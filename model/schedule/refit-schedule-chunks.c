@@ -1,12 +1,12 @@
 /*
  * Chunks of what moves under one number, and wire memory for them.
  *
- * What the streams may take of the pool is decided first. Then each step says in how many chunks its
- * messages must be cut for a turn to fit into its stream's share, in grains small enough for that; a
- * group of messages that all ranks cut alike takes the smallest grain and the largest number. Places
- * in wire memory are the first that are free under all numbers of an exchange. Cost: messages, times
- * the log of their size where a step needs more chunks than those before it in its group; and for
- * each step of a sliced stage the square of its exchanges.
+ * What the streams may take of the pool is decided first. Then each step says in how many chunks
+ * its messages must be cut for a turn to fit into its stream's share, in grains small enough for
+ * that; a group of messages that all ranks cut alike takes the smallest grain and the largest
+ * number. Places in wire memory are the first that are free under all numbers of an exchange. Cost:
+ * messages, times the log of their size where a step needs more chunks than those before it in its
+ * group; and for each step of a sliced stage the square of its exchanges.
  */
 
 #include "model/base/refit-checked.h"
@@ -75,7 +75,7 @@ static guint64 round_up(guint64 bytes) {
 typedef struct {
     guint first, end; /* numbers */
     guint64 bytes;
-    guint place;      /* among the packed exchanges of the step */
+    guint place; /* among the packed exchanges of the step */
 } Packed;
 
 static void list_packed(const RefitSchedule *schedule, const RefitScheduleStep *step,
@@ -124,8 +124,8 @@ static void cut_finer(const GArray *packed, guint64 share, RefitCutting *cutting
     for (guint i = 0; i < packed->len; i++) {
         guint low = cutting->n, high = MAX(most, low);
 
-        if (i > 0 && g_array_index(packed, Packed, i).first ==
-                         g_array_index(packed, Packed, i - 1).first)
+        if (i > 0 &&
+            g_array_index(packed, Packed, i).first == g_array_index(packed, Packed, i - 1).first)
             continue; /* as for the one before */
         while (low < high) {
             cutting->n = low + (high - low) / 2;

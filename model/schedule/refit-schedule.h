@@ -27,12 +27,12 @@
  * refit_schedule_cut(). So the bytes under a number follow from the plan alone.
  *
  * Chunks. What an exchange moves under one number is cut into `n` chunks, the same for all ranks
- * that share numbers and link class, so both ends cut alike, and every turn of a step moves the same
- * share of all its messages: ranks that keep step then keep their ports as busy in each turn as in
- * the whole step, however unlike its messages are. There are so many chunks that the rank that packs
- * most there has memory for a turn (see Memory); what nobody packs is not cut. Their borders are
- * multiples of `grain` bytes, which is REFIT_SCHEDULE_GRAIN_NETWORK or _NVLINK unless memory is too
- * small for that; what has fewer grains than n has a chunk for each, which go first.
+ * that share numbers and link class, so both ends cut alike, and every turn of a step moves the
+ * same share of all its messages: ranks that keep step then keep their ports as busy in each turn
+ * as in the whole step, however unlike its messages are. There are so many chunks that the rank
+ * that packs most there has memory for a turn (see Memory); what nobody packs is not cut. Their
+ * borders are multiples of `grain` bytes, which is REFIT_SCHEDULE_GRAIN_NETWORK or _NVLINK unless
+ * memory is too small for that; what has fewer grains than n has a chunk for each, which go first.
  *
  * Order. A rank submits its turns in the order of (number, install, chunk, stream), and at most
  * REFIT_SCHEDULE_IN_FLIGHT turns of a stream ahead of its oldest one that is not done. On a stream,
@@ -249,7 +249,8 @@ guint64 refit_schedule_most_bytes(const RefitSchedule *schedule,
 guint refit_cutting_count(const RefitCutting *cutting, guint64 bytes);
 /* Where a chunk of so many bytes begins; the bytes themselves behind the last one. */
 guint64 refit_cutting_border(const RefitCutting *cutting, guint64 bytes, guint chunk);
-/* Bytes of the largest of these chunks. Grows with `bytes`. */
+/* Bytes of the largest of these chunks, its last grain counted as a whole one. Grows with `bytes`.
+ */
 guint64 refit_cutting_most(const RefitCutting *cutting, guint64 bytes);
 /* Numbers [*first_out, *end_out) under which an exchange moves. Not of an install. */
 void refit_schedule_numbers(const RefitSchedule *schedule, const RefitScheduleExchange *exchange,
