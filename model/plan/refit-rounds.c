@@ -27,9 +27,10 @@
  * that makes the sum smaller. Four is what it takes to fill a NIC at the rate of one pair of ranks
  * (REFIT_ROUNDS_LEAST_PEERS).
  *
- * An island on which nobody has more than `peers` meetings (a ring) needs one round. Cost: linear
- * in meetings and ranks, for each number of peers that is tried; colouring takes the busiest rank's
- * meetings for each meeting, and more where colours must be swapped.
+ * An island on which nobody has more than `peers` meetings (a ring), and no more than a turn may
+ * have, needs one round. Cost: linear in meetings and ranks, for each number of peers that is
+ * tried; colouring takes the busiest rank's meetings for each meeting, and more where colours must
+ * be swapped.
  */
 
 #include "model/plan/refit-rounds.h"
@@ -411,7 +412,7 @@ guint refit_rounds_assign(const RefitMeeting *meetings, guint n, guint n_ranks, 
     for (guint m = 0; m < n; m++) {
         const Island *island = island_of(&self, m);
 
-        if (!island->coloured && island->busiest <= island->peers)
+        if (!island->coloured && island->busiest <= MIN(island->peers, REFIT_ROUNDS_OPERATIONS))
             rounds_out[m] = 0;
         else
             rounds_out[m] /= island->peers;

@@ -249,7 +249,8 @@ guint64 refit_schedule_most_bytes(const RefitSchedule *schedule,
 guint refit_cutting_count(const RefitCutting *cutting, guint64 bytes);
 /* Where a chunk of so many bytes begins; the bytes themselves behind the last one. */
 guint64 refit_cutting_border(const RefitCutting *cutting, guint64 bytes, guint chunk);
-/* Bytes of the largest of these chunks. Grows with `bytes`. */
+/* Bytes of the largest of these chunks, its last grain counted as a whole one. Grows with `bytes`.
+ */
 guint64 refit_cutting_most(const RefitCutting *cutting, guint64 bytes);
 /* Numbers [*first_out, *end_out) under which an exchange moves. Not of an install. */
 void refit_schedule_numbers(const RefitSchedule *schedule, const RefitScheduleExchange *exchange,

@@ -162,13 +162,14 @@ static void set_turns(RefitSchedule *schedule, guint rank) {
 }
 
 static void halve_chunks(const RefitSchedule *schedule, RefitScheduleStep *step) {
-    step->chunk_bytes /= 2;
+    step->cutting.n *= 2;
+    step->cutting.grain /= 2;
     step->n_chunks = 1;
     for (guint e = 0; e < step->n_exchanges; e++) {
         guint64 bytes =
             refit_schedule_most_bytes(schedule, &schedule->exchanges[step->first_exchange + e]);
 
-        step->n_chunks = MAX(step->n_chunks, (guint)refit_schedule_count_chunks(step, bytes));
+        step->n_chunks = MAX(step->n_chunks, refit_cutting_count(&step->cutting, bytes));
     }
 }
 

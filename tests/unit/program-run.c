@@ -202,6 +202,27 @@ typedef struct {
     ProgramOrder order;
 } Run;
 
+/*
+ * Where the chunk of an op begins in what its exchange moves under its number, by the rule: so many
+ * grains, and as many chunks as the step wants, but no more than grains.
+ */
+static guint64 chunk_begins(const Op *op) {
+    const RefitCutting *cutting = &op->program->steps[op->turn->step].cutting;
+    guint64 bytes = op->exchange->sliced ? 0 : op->exchange->bytes, grains, n;
+
+    for (guint i = 0; op->exchange->sliced && i < op->exchange->n_pieces; i++) {
+        guint64 from, to;
+
+        refit_program_slice(&op->program->pieces[op->exchange->first_piece + i], op->turn->number,
+                            &from, &to);
+        bytes += to - from;
+    }
+    grains = (bytes + cutting->grain - 1) / cutting->grain;
+    n = MIN(grains, cutting->n);
+    g_assert_cmpuint(op->turn->chunk, <, n);
+    return grains * op->turn->chunk / n * cutting->grain;
+}
+
 /* Where the message of an op lies at one end. */
 static guint8 *message_at(Run *run, const Op *op) {
     const RefitExchange *exchange = op->exchange;
@@ -219,7 +240,7 @@ static guint8 *message_at(Run *run, const Op *op) {
     if (exchange->sliced)
         refit_program_slice(&op->program->pieces[exchange->first_piece], op->turn->number, &from,
                             &to);
-    offset += from + op->turn->chunk * op->program->steps[op->turn->step].chunk_bytes;
+    offset += from + chunk_begins(op);
     g_assert_cmpuint(refit_program_exchange_offset(op->program, exchange, op->turn), ==, offset);
     return bytes_at(store, exchange->memory, exchange->parameter, offset, op->bytes);
 }

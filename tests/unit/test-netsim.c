@@ -367,6 +367,70 @@ static void test_resolution_error(void) {
     }
 }
 
+#define N_SIDE 64
+
+/* The join of a rank at the end of a round. */
+static guint round_join(guint rank, guint round) {
+    return round * 2 * N_SIDE + rank;
+}
+
+/*
+ * 64 senders, 64 receivers, everyone with everyone, `peers` shifts to a round; a rank's flows of a
+ * round begin when it and the other one have ended those of the round before. 2 to 20 ms alone.
+ */
+static Work *all_to_all(guint peers, double *port_s_out) {
+    Work *work = work_new();
+    double bytes[2 * N_SIDE] = {0};
+    guint n_rounds = N_SIDE / peers;
+
+    for (guint i = 0; i < n_rounds * 2 * N_SIDE; i++)
+        join(work);
+    for (guint src = 0; src < N_SIDE; src++)
+        for (guint i = 0; i < N_SIDE; i++) {
+            guint dst = N_SIDE + (src + i) % N_SIDE, round = i / peers;
+            double size = 1e8 + 9e5 * ((src * 379 + i * 101 + src * i * 17) % 1000);
+            guint item = flow(work, src, dst, size);
+
+            bytes[src] += size;
+            bytes[dst] += size;
+            for (guint end = 0; end < 2; end++) {
+                guint rank = end == 0 ? src : dst;
+
+                edge(work, item, round_join(rank, round));
+                if (round > 0)
+                    edge(work, round_join(rank, round - 1), item);
+            }
+        }
+    *port_s_out = 0;
+    for (guint rank = 0; rank < 2 * N_SIDE; rank++)
+        *port_s_out = MAX(*port_s_out, bytes[rank] / NIC);
+    return work;
+}
+
+/*
+ * Thousands of flows of which hundreds are in flight, at the resolution of plans: the debt of one
+ * port is not carried by what waits for another. In rounds of four, eight and all.
+ */
+static void test_resolution_rounds(void) {
+    static const guint peers[] = {4, 8, 64};
+    RefitNetsimPlatform platform = DGX;
+
+    platform.n_gpus = 2 * N_SIDE;
+    for (guint i = 0; i < G_N_ELEMENTS(peers); i++) {
+        double port_s, exact_s;
+        g_autoptr(Work) work = all_to_all(peers[i], &port_s);
+        g_autoptr(GError) error = NULL;
+
+        run(work, &platform);
+        exact_s = work->makespan_s;
+        g_assert_true(try_run(work, &platform, 0.0005 * port_s, NULL, &error));
+        g_assert_no_error(error);
+        g_test_message("%u peers: %.6g s, merged %.6g s", peers[i], exact_s, work->makespan_s);
+        g_assert_cmpfloat(fabs(work->makespan_s - exact_s), <=, 0.01 * exact_s);
+        g_assert_cmpfloat(work->makespan_s, >=, port_s * (1 - 1e-9));
+    }
+}
+
 /* Many small messages beside a large one: what is merged must not become bandwidth for others. */
 static void test_resolution_small(void) {
     const double resolutions[] = {1e-5, 1e-4, 1e-3};
@@ -631,6 +695,7 @@ int main(int argc, char **argv) {
     g_test_add_func("/netsim/graphs-without-flows-run", test_delays_only);
     g_test_add_func("/netsim/merging-dates-loses-no-time", test_resolution);
     g_test_add_func("/netsim/merging-dates-changes-little", test_resolution_error);
+    g_test_add_func("/netsim/merging-dates-of-rounds-changes-little", test_resolution_rounds);
     g_test_add_func("/netsim/merging-dates-of-small-messages-beats-no-port", test_resolution_small);
     g_test_add_func("/netsim/random-flows-end-when-the-fluid-solver-says", test_random);
     g_test_add_func("/netsim/the-same-graph-gives-the-same-dates", test_repeatable);

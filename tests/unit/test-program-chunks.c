@@ -27,8 +27,8 @@ G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(Worked, worked_clear)
 
 /*
  * A matrix of so many rows and two columns of BF16: ranks 0 and 1 have a column each, rank 2 on the
- * other node receives both in one step. Chunks are half the slots of two exchanges on one stream: a
- * quarter of the budget.
+ * other node receives both in one step: of a budget of 4096, each chunk has 1024 bytes, in grains
+ * of 256.
  */
 static void work_columns(Worked *worked, guint rows, guint64 budget) {
     g_autofree char *tensor =
@@ -57,9 +57,9 @@ static void work_columns(Worked *worked, guint rows, guint64 budget) {
     worked->set = program_set_new(worked->plan);
 }
 
-/* `chunk`: bytes of all chunks but the last of each message, which has `last`. */
-static void assert_columns(guint rows, guint n_chunks, guint64 chunk, guint64 last) {
-    const guint64 slot = n_chunks > 1 ? chunk : (last + 255) / 256 * 256;
+/* `borders`: where each of the chunks of a message begins, and where the last one ends. `slot`:
+ * memory for the largest of them. */
+static void assert_columns(guint rows, guint n_chunks, const guint64 *borders, guint64 slot) {
     const guint64 slots = MIN(n_chunks, 2);
     g_auto(Worked) worked = {0};
 
@@ -67,14 +67,15 @@ static void assert_columns(guint rows, guint n_chunks, guint64 chunk, guint64 la
     const RefitProgram *receiver = worked.set->programs[2];
 
     g_assert_cmpuint(receiver->n_steps, ==, 1);
-    g_assert_cmpuint(receiver->steps[0].chunk_bytes, ==, chunk);
+    g_assert_cmpuint(receiver->steps[0].cutting.n, ==, n_chunks);
+    g_assert_cmpuint(receiver->steps[0].cutting.grain, ==, 256);
     g_assert_cmpuint(receiver->steps[0].n_chunks, ==, n_chunks);
     g_assert_cmpuint(receiver->n_turns, ==, n_chunks);
     g_assert_cmpuint(receiver->n_exchanges, ==, 2);
     g_assert_cmpuint(receiver->staging_bytes, ==, 2 * slots * slot);
     for (guint c = 0; c < n_chunks; c++) {
         const RefitTurn *turn = &receiver->turns[c];
-        guint64 bytes = c + 1 < n_chunks ? chunk : last;
+        guint64 bytes = borders[c + 1] - borders[c];
 
         g_assert_cmpuint(turn->chunk, ==, c);
         g_assert_cmpuint(refit_program_turn_place(receiver, turn), ==, c);
@@ -92,7 +93,7 @@ static void assert_columns(guint rows, guint n_chunks, guint64 chunk, guint64 la
                 bytes);
             g_assert_cmpuint(
                 refit_program_exchange_offset(sender, sender->exchanges, &sender->turns[c]), ==,
-                chunk * c);
+                borders[c]);
 
             /* The receiver's is every other element. In a slot, one message is behind the other. */
             g_assert_false(exchange->direct);
@@ -111,7 +112,7 @@ static void assert_columns(guint rows, guint n_chunks, guint64 chunk, guint64 la
                 g_assert_cmpuint(run->bytes, ==, 2);
                 g_assert_cmpuint(run->from_memory, ==, REFIT_MEMORY_MESSAGE);
                 g_assert_cmpuint(run->from, ==, 2 * i);
-                g_assert_cmpuint(run->to, ==, 4 * (chunk / 2 * c + i) + 2 * rank);
+                g_assert_cmpuint(run->to, ==, 4 * (borders[c] / 2 + i) + 2 * rank);
             }
         }
     }
@@ -119,21 +120,24 @@ static void assert_columns(guint rows, guint n_chunks, guint64 chunk, guint64 la
 }
 
 static void test_less(void) {
-    assert_columns(2, 1, 256, 4);
+    assert_columns(2, 1, (guint64[]){0, 4}, 256);
 }
 
 static void test_one_chunk(void) {
-    assert_columns(512, 1, 1024, 1024);
+    assert_columns(512, 1, (guint64[]){0, 1024}, 1024);
 }
 
-/* 1026 bytes: not 1024 and 2, but halves, as near as whole alignments come to them. */
+/* 1026 bytes: not 1024 and 2, but halves, as near as grains come to them: two and three, of which
+ * the last has 2 bytes. A slot has room for three. */
 static void test_element_more(void) {
-    assert_columns(513, 2, 768, 258);
+    assert_columns(513, 2, (guint64[]){0, 512, 1026}, 768);
 }
 
+/* 3400 bytes are 14 grains, of which a chunk may have 4: four chunks, with borders behind 3.5, 7
+ * and 10.5 of them; 2200 bytes are 9: three chunks of 3. */
 static void test_several(void) {
-    assert_columns(1700, 4, 1024, 328);
-    assert_columns(1100, 3, 768, 664);
+    assert_columns(1700, 4, (guint64[]){0, 3 * 256, 7 * 256, 10 * 256, 3400}, 1024);
+    assert_columns(1100, 3, (guint64[]){0, 3 * 256, 6 * 256, 2200}, 768);
 }
 
 /*
@@ -306,7 +310,7 @@ static void test_too_many_turns(void) {
     g_assert_null(refit_schedule_new(plan, &error));
     g_assert_error(error, REFIT_ERROR, REFIT_ERROR_LIMIT);
     g_assert_nonnull(strstr(error->message, "rank 0 would have more than 16777216 turns"));
-    g_assert_nonnull(strstr(error->message, "chunks of 256 bytes"));
+    g_assert_nonnull(strstr(error->message, "with step 0 in "));
     g_assert_nonnull(strstr(error->message, "state a larger staging budget"));
 }
 

@@ -122,8 +122,8 @@ static guint find_chunked(const RefitProgram *program) {
     for (guint i = 0; i < program->n_steps; i++)
         for (guint e = program->steps[i].first_exchange;
              e < program->steps[i].first_exchange + program->steps[i].n_exchanges; e++)
-            if (program->exchanges[e].wire_bytes > 0 &&
-                program->exchanges[e].bytes > program->steps[i].chunk_bytes)
+            if (program->exchanges[e].wire_bytes > 0 && program->steps[i].n_chunks > 1 &&
+                program->exchanges[e].bytes > program->exchanges[e].wire_bytes)
                 return i;
     return G_MAXUINT;
 }
@@ -152,17 +152,23 @@ static void test_chunks(Fixture *fixture, G_GNUC_UNUSED gconstpointer strategy) 
         step->n_chunks--;
         assert_refused(program, "");
         step->n_chunks = 0;
-        assert_refused(program, "has 0 chunks");
+        assert_refused(program, "has 0 of ");
         step->n_chunks = 1u << 31;
         assert_refused(program, "");
         *step = kept;
-        step->chunk_bytes--;
-        assert_refused(program, "chunks of");
-        step->chunk_bytes = REFIT_SCHEDULE_ALIGN;
+        step->cutting.grain--;
+        assert_refused(program, "in grains of");
+        step->cutting.grain = 0;
+        assert_refused(program, "in grains of 0 bytes");
+        step->cutting = (RefitCutting){step->n_chunks - 1, kept.cutting.grain};
+        assert_refused(program, "in grains of");
+        step->cutting.n = 0;
+        assert_refused(program, "of 0 chunks");
+        step->cutting = (RefitCutting){G_MAXUINT, REFIT_SCHEDULE_ALIGN};
         assert_refused(program, "too few for");
-        step->chunk_bytes = kept.chunk_bytes + REFIT_SCHEDULE_ALIGN;
+        step->cutting = (RefitCutting){kept.cutting.n, 1u << 20};
         assert_refused(program, "a chunk is larger than its memory");
-        assert_disagree(fixture->set, "chunks of");
+        assert_disagree(fixture->set, "in grains of");
         *step = kept;
         assert_accepted(program);
     }
@@ -285,10 +291,17 @@ static void test_other_chunks(Fixture *fixture, G_GNUC_UNUSED gconstpointer stra
             if (program->steps[i].link == REFIT_LINK_LOCAL)
                 continue;
             n_found++;
-            steps_of(program)[i].chunk_bytes += REFIT_SCHEDULE_ALIGN;
+            RefitCutting *cutting = &steps_of(program)[i].cutting;
+            RefitCutting kept = *cutting;
+
+            cutting->grain += REFIT_SCHEDULE_ALIGN;
             assert_accepted(program);
-            assert_disagree(fixture->set, "chunks of");
-            steps_of(program)[i].chunk_bytes -= REFIT_SCHEDULE_ALIGN;
+            assert_disagree(fixture->set, "in grains of");
+            *cutting = kept;
+            cutting->n++;
+            assert_accepted(program);
+            assert_disagree(fixture->set, "in grains of");
+            *cutting = kept;
         }
     }
     g_assert_cmpuint(n_found, >=, 8);

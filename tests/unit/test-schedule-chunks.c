@@ -1,6 +1,7 @@
 /*
- * Chunks by hand: on one stream and two, with a budget and without, small messages and large ones,
- * narrow steps and wide ones, the least chunks; and that a budget is kept that the smallest keep.
+ * Chunks by hand: their borders; on one stream and two, with a budget and without, small messages
+ * and large ones, the same share of unlike ones, narrow steps and wide ones, grains; and that a
+ * budget is kept that the smallest chunks keep.
  */
 
 #include "model/schedule/refit-schedule.h"
@@ -8,15 +9,115 @@
 
 #define POOL_SOURCE "rules: [{tensors: w, ranks: [0], place: [replicate]}]"
 #define MIB (G_GUINT64_CONSTANT(1) << 20)
+#define GRAIN (MIB / 2) /* over the network */
 
-/* `chunks`: bytes of each stage of an unsliced plan, in which a rank has one step of a stage. */
-static void assert_chunks(const RefitPlan *plan, const guint64 *chunks) {
+/* ---- borders ---- */
+
+typedef struct {
+    RefitCutting cutting;
+    guint64 bytes, most;
+    guint count;
+    guint64 borders[7]; /* of chunks 0, 1, ...; the last is that of all further ones */
+} Cut;
+
+static void test_borders(void) {
+    static const Cut cuts[] = {
+        /* Three grains of 256 bytes and one of 232, in the four, three, two or one that n allows:
+         * borders behind 4c/n grains, rounded down. */
+        {{4, 256}, 1000, 256, 4, {0, 256, 512, 768, 1000, 1000, 1000}},
+        {{3, 256}, 1000, 512, 3, {0, 256, 512, 1000, 1000, 1000, 1000}},
+        {{2, 256}, 1000, 512, 2, {0, 512, 1000, 1000, 1000, 1000, 1000}},
+        {{1, 256}, 1000, 1000, 1, {0, 1000, 1000, 1000, 1000, 1000, 1000}},
+        /* 17 grains in five chunks: borders behind 3.4, 6.8, 10.2 and 13.6. */
+        {{5, 256}, 17 * 256, 1024, 5, {0, 768, 1536, 2560, 3328, 4352, 4352}},
+        /* The same with a single byte in the last grain. */
+        {{5, 256}, 16 * 256 + 1, 1024, 5, {0, 768, 1536, 2560, 3328, 4097, 4097}},
+        /* Fewer grains than chunks: one each, and nothing is left for the last ones. */
+        {{6, 256}, 600, 256, 3, {0, 256, 512, 600, 600, 600, 600}},
+        {{6, 256}, 257, 256, 2, {0, 256, 257, 257, 257, 257, 257}},
+        {{6, 256}, 256, 256, 1, {0, 256, 256, 256, 256, 256, 256}},
+        {{6, 256}, 1, 1, 1, {0, 1, 1, 1, 1, 1, 1}},
+        {{6, 256}, 0, 0, 1, {0}},
+        /* Copies. */
+        {{1, G_MAXUINT64}, 12345, 12345, 1, {0, 12345, 12345, 12345, 12345, 12345, 12345}},
+        {{1, G_MAXUINT64},
+         G_MAXUINT64,
+         G_MAXUINT64,
+         1,
+         {0, G_MAXUINT64, G_MAXUINT64, G_MAXUINT64, G_MAXUINT64, G_MAXUINT64, G_MAXUINT64}},
+        /* 2^30 + 1 grains of a MiB: borders behind 357913941.67 and 715827883.33. */
+        {{3, 1 << 20},
+         (G_GUINT64_CONSTANT(1) << 50) + 1,
+         357913942 * MIB,
+         3,
+         {0, 357913941 * MIB, 715827883 * MIB, (G_GUINT64_CONSTANT(1) << 50) + 1,
+          (G_GUINT64_CONSTANT(1) << 50) + 1, (G_GUINT64_CONSTANT(1) << 50) + 1,
+          (G_GUINT64_CONSTANT(1) << 50) + 1}},
+    };
+
+    for (guint i = 0; i < G_N_ELEMENTS(cuts); i++) {
+        const Cut *cut = &cuts[i];
+
+        g_assert_cmpuint(refit_cutting_count(&cut->cutting, cut->bytes), ==, cut->count);
+        g_assert_cmpuint(refit_cutting_most(&cut->cutting, cut->bytes), ==, cut->most);
+        for (guint chunk = 0; chunk < G_N_ELEMENTS(cut->borders); chunk++)
+            g_assert_cmpuint(refit_cutting_border(&cut->cutting, cut->bytes, chunk), ==,
+                             cut->borders[chunk]);
+    }
+}
+
+/*
+ * All that 64 bits count, 2^45 grains, in 2^32 - 1 chunks: 8192 grains each, and one more in 8192
+ * of them. The last border is behind 2^45 - 2 x 8192 + 8191 grains.
+ */
+static void test_borders_of_64_bits(void) {
+    const RefitCutting cutting = {G_MAXUINT, 1 << 19};
+    const guint64 grains = G_GUINT64_CONSTANT(1) << 45;
+
+    g_assert_cmpuint(refit_cutting_count(&cutting, G_MAXUINT64), ==, G_MAXUINT);
+    g_assert_cmpuint(refit_cutting_most(&cutting, G_MAXUINT64), ==, G_GUINT64_CONSTANT(8193) << 19);
+    g_assert_cmpuint(refit_cutting_border(&cutting, G_MAXUINT64, 1), ==,
+                     G_GUINT64_CONSTANT(8192) << 19);
+    g_assert_cmpuint(refit_cutting_border(&cutting, G_MAXUINT64, G_MAXUINT - 1), ==,
+                     (grains - 8193) << 19);
+    g_assert_cmpuint(refit_cutting_border(&cutting, G_MAXUINT64, G_MAXUINT), ==, G_MAXUINT64);
+}
+
+/* Wire memory of a message is enough for a smaller one. */
+static void test_most_grows(void) {
+    for (guint n = 1; n <= 9; n++) {
+        const RefitCutting cutting = {n, 16};
+
+        for (guint64 bytes = 1; bytes < 16 * 40; bytes++) {
+            guint64 most = refit_cutting_most(&cutting, bytes);
+
+            g_assert_cmpuint(most, >=, refit_cutting_most(&cutting, bytes - 1));
+            for (guint chunk = 0; chunk < n; chunk++)
+                g_assert_cmpuint(refit_cutting_border(&cutting, bytes, chunk + 1) -
+                                     refit_cutting_border(&cutting, bytes, chunk),
+                                 <=, most);
+        }
+    }
+}
+
+static void assert_cutting(const RefitScheduleStep *step, guint n, guint64 grain) {
+    g_assert_cmpuint(step->cutting.n, ==, n);
+    g_assert_cmpuint(step->cutting.grain, ==, grain);
+}
+
+/* ---- shares of memory ---- */
+
+/* `cuttings`: of each stage of an unsliced plan, in which a rank has one step of a stage. */
+static void assert_chunks(const RefitPlan *plan, const RefitCutting *cuttings) {
     g_autoptr(GError) error = NULL;
     g_autoptr(RefitSchedule) schedule = refit_schedule_new(plan, &error);
 
     g_assert_no_error(error);
-    for (guint i = 0; i < schedule->n_steps; i++)
-        g_assert_cmpuint(schedule->steps[i].chunk_bytes, ==, chunks[schedule->steps[i].stage]);
+    for (guint i = 0; i < schedule->n_steps; i++) {
+        const RefitCutting *expected = &cuttings[schedule->steps[i].stage];
+
+        assert_cutting(&schedule->steps[i], expected->n, expected->grain);
+    }
 }
 
 /*
@@ -59,25 +160,26 @@ static void test_pool(void) {
     g_autoptr(RefitPlan) relay = plan_halves(problem, TRUE);
 
     /* 512 MiB in 256 turns are 2 MiB each, but 16 MiB are the least: 4 MiB of each message. */
-    assert_chunks(direct, (guint64[]){4 * MIB});
-    assert_chunks(relay, (guint64[]){relayed, 4 * MIB});
+    assert_chunks(direct, (RefitCutting[]){{32, GRAIN}});
+    assert_chunks(relay, (RefitCutting[]){{1, MIB}, {32, GRAIN}});
     refit_case->budget_staging_bytes = G_GUINT64_CONSTANT(1) << 40;
-    assert_chunks(relay, (guint64[]){relayed, 4 * MIB});
-    /* 800000 / 2 / 4 is 100000, 390 times 256 and something: 1345 chunks of 99790.2 or more. */
+    assert_chunks(relay, (RefitCutting[]){{1, MIB}, {32, GRAIN}});
+    /* 800000 / 2 / 4 is 100000. A quarter of that is 97 times 256 and something: 5406 grains, of
+     * which a chunk has room for 4: 1352 chunks. */
     refit_case->budget_staging_bytes = 800000;
-    assert_chunks(direct, (guint64[]){99840});
+    assert_chunks(direct, (RefitCutting[]){{1352, 97 * 256}});
     /* What relays leave. */
     refit_case->budget_staging_bytes = relayed + 800000;
-    assert_chunks(relay, (guint64[]){relayed, 99840});
+    assert_chunks(relay, (RefitCutting[]){{1, MIB}, {1352, 97 * 256}});
     /* The least. */
     refit_case->budget_staging_bytes = 100;
-    assert_chunks(direct, (guint64[]){256});
-    assert_chunks(relay, (guint64[]){relayed, 256});
+    assert_chunks(direct, (RefitCutting[]){{128 * MIB / 256, 256}});
+    assert_chunks(relay, (RefitCutting[]){{1, MIB}, {128 * MIB / 256, 256}});
 }
 
-/* Rank 0 packs a column for each of the others, all in one step; the schedule's chunk size. */
-static guint64 cut_columns(const char *topology, guint n, guint rows, guint64 budget,
-                           guint64 *wire_out) {
+/* Rank 0 packs a column for each of the others, all in one step; how the schedule cuts them. */
+static RefitCutting cut_columns(const char *topology, guint n, guint rows, guint64 budget,
+                                guint64 *wire_out) {
     g_autoptr(GError) error = NULL;
     g_autofree char *tensor =
         g_strdup_printf("  - {name: w, shape: [%u, %u], dtype: bf16, role: other}\n", rows, n);
@@ -103,32 +205,46 @@ static guint64 cut_columns(const char *topology, guint n, guint rows, guint64 bu
     g_assert_cmpuint(schedule->step_offsets[1], ==, 1);
     g_assert_cmpuint(schedule->steps[0].n_exchanges, ==, n);
     *wire_out = schedule->ranks[0].wire_bytes;
-    return schedule->steps[0].chunk_bytes;
+    return schedule->steps[0].cutting;
 }
 
-/* Many packed messages share 16 MiB. Their chunks are made larger up to the least, though not by
- * more than a quarter, unless a budget is stated. */
-static void test_least_chunks(void) {
+/* Many packed messages share 16 MiB: a quarter of what each has is a grain, with a budget and
+ * without. */
+static void test_grains(void) {
     static const char nvlink[] = "node:1 gpu:65 nvlink:450GBps nic:50GBps";
     static const char network[] = "node:21 gpu:1 nvlink:450GBps nic:50GBps";
-    const guint64 budget = 256 * MIB;
-    guint64 wire;
+    const guint64 budgets[] = {0, 256 * MIB};
 
-    /* 64 of 8 MiB: 256 KiB each, and 256 bytes for the smallest chunk: 32 chunks. A quarter more is
-     * 328000 bytes, with which there are 26. */
-    g_assert_cmpuint(cut_columns(nvlink, 64, 4 << 20, budget, &wire), ==, MIB / 4);
-    g_assert_cmpuint(wire, ==, 2 * 16 * MIB);
-    g_assert_cmpuint(cut_columns(nvlink, 64, 4 << 20, 0, &wire), ==, 1261 * 256);
-    g_assert_cmpuint(wire, ==, 2 * 64 * 1261 * 256);
-    /* 20 of 2 MiB: 838860 and 256 bytes each: three chunks; a quarter more is beyond the least. */
-    g_assert_cmpuint(cut_columns(network, 20, 1 << 20, budget, &wire), ==, 2731 * 256);
-    g_assert_cmpuint(wire, ==, 2 * 20 * 2731 * 256);
-    g_assert_cmpuint(cut_columns(network, 20, 1 << 20, 0, &wire), ==, MIB);
-    g_assert_cmpuint(wire, ==, 2 * 20 * MIB);
+    for (guint i = 0; i < G_N_ELEMENTS(budgets); i++) {
+        RefitCutting cutting;
+        guint64 wire;
+
+        /* 64 of 8 MiB: 256 KiB each, and 256 bytes for the smallest chunk. 128 grains of 64 KiB,
+         * four to a chunk. */
+        cutting = cut_columns(nvlink, 64, 4 << 20, budgets[i], &wire);
+        g_assert_cmpuint(cutting.n, ==, 32);
+        g_assert_cmpuint(cutting.grain, ==, 64 << 10);
+        g_assert_cmpuint(wire, ==, 2 * 16 * MIB);
+        /* 20 of 2 MiB: 838860 and 256 bytes each, of which a quarter is 819 times 256: 11 grains,
+         * four to a chunk. */
+        cutting = cut_columns(network, 20, 1 << 20, budgets[i], &wire);
+        g_assert_cmpuint(cutting.n, ==, 3);
+        g_assert_cmpuint(cutting.grain, ==, 819 * 256);
+        g_assert_cmpuint(wire, ==, 2 * 20 * 4 * 819 * 256);
+        /* 4 of 8 MiB, each with four times the grain and more: that of the link class. */
+        cutting = cut_columns(nvlink, 4, 4 << 20, budgets[i], &wire);
+        g_assert_cmpuint(cutting.n, ==, 2);
+        g_assert_cmpuint(cutting.grain, ==, MIB);
+        cutting = cut_columns(network, 4, 4 << 20, budgets[i], &wire);
+        g_assert_cmpuint(cutting.n, ==, 2);
+        g_assert_cmpuint(cutting.grain, ==, GRAIN);
+    }
 }
 
 typedef struct {
-    guint64 budget, nvlink, network, wire; /* of rank 0 */
+    guint64 budget;
+    RefitCutting nvlink, network;
+    guint64 wire; /* of rank 0 */
 } Fan;
 
 /* Rank 0 packs a column of so many rows for a peer on its node, and for each of n - 1 others. */
@@ -158,24 +274,25 @@ static void assert_fan(guint rows, guint n, const Fan *expected, guint n_expecte
         g_autoptr(RefitSchedule) schedule = refit_schedule_new(plan, &error);
         g_assert_no_error(error);
         g_assert_cmpuint(schedule->steps[0].link, ==, REFIT_LINK_NVLINK);
-        g_assert_cmpuint(schedule->steps[0].chunk_bytes, ==, expected[i].nvlink);
-        g_assert_cmpuint(schedule->steps[1].chunk_bytes, ==, expected[i].network);
+        assert_cutting(&schedule->steps[0], expected[i].nvlink.n, expected[i].nvlink.grain);
+        assert_cutting(&schedule->steps[1], expected[i].network.n, expected[i].network.grain);
         g_assert_cmpuint(schedule->ranks[0].wire_bytes, ==, expected[i].wire);
     }
 }
 
 /*
- * 1200 bytes each. 2048 bytes are the least: slots of 256 and 768 bytes on two streams. Both want
- * 16 MiB, so half of what is more goes to each. What is one chunk needs one slot.
+ * 1200 bytes each, five grains of 256. 2048 bytes are the least: slots of 256 and 768 bytes on two
+ * streams. Both want 16 MiB, so half of what is more goes to each. What is one chunk needs one
+ * slot.
  */
 static void test_two_streams(void) {
     static const Fan expected[] = {
-        {1, 256, 256, 2048},
-        {2048, 256, 256, 2048},
-        {3071, 256, 256, 2048},
-        {3072, 512, 256, 2560}, /* slots of 512 and 1024 bytes */
-        {6144, 1280, 512, 1280 + 2 * 3 * 512},
-        {0, 1280, 1280, 4 * 1280},
+        {1, {5, 256}, {5, 256}, 2048},
+        {2048, {5, 256}, {5, 256}, 2048},
+        {3071, {5, 256}, {5, 256}, 2048},
+        {3072, {3, 256}, {5, 256}, 2560}, /* slots of 512 and 1024 bytes */
+        {6144, {1, 256}, {3, 256}, 1280 + 2 * 3 * 512},
+        {0, {1, MIB}, {1, GRAIN}, 4 * 1280},
     };
 
     assert_fan(600, 4, expected, G_N_ELEMENTS(expected));
@@ -187,8 +304,8 @@ static void test_two_streams(void) {
  */
 static void test_large_streams(void) {
     const Fan expected[] = {
-        {0, 16 * MIB, 16 * MIB, 2 * 5 * 16 * MIB},
-        {2 * (24 * MIB + 1280), 8 * MIB, 4 * MIB, 2 * (8 + 4 * 4) * MIB},
+        {0, {256, MIB}, {256, GRAIN}, 2 * 5 * 16 * MIB},
+        {2 * (24 * MIB + 1280), {512, MIB}, {1024, GRAIN}, 2 * (8 + 4 * 4) * MIB},
     };
 
     assert_fan(1u << 31, 5, expected, G_N_ELEMENTS(expected));
@@ -196,7 +313,8 @@ static void test_large_streams(void) {
 
 /*
  * Columns of 200 bytes to rank 1 and 10000 bytes to ranks 2 and 3, packed together within 4352
- * bytes: 256 for the small one, which stays whole, and 2048 for the others: five chunks of 2000.
+ * bytes: 256 for the small one, which stays whole, and 2048 for the others: five chunks of eight
+ * grains.
  */
 static void test_small_messages(void) {
     static const char tensors[] = "  - {name: v, shape: [100, 2], dtype: bf16, role: other}\n"
@@ -223,7 +341,7 @@ static void test_small_messages(void) {
     for (guint rank = 0; rank < 4; rank++) {
         const RefitScheduleStep *step = &schedule->steps[rank];
 
-        g_assert_cmpuint(step->chunk_bytes, ==, 2048);
+        assert_cutting(step, 5, 256);
         g_assert_cmpuint(step->n_chunks, ==, rank == 1 ? 1 : 5);
     }
     g_assert_cmpuint(schedule->ranks[0].wire_bytes, ==, 2 * 4352);
@@ -238,6 +356,53 @@ static void test_small_messages(void) {
                              : e == 0             ? 0
                              : chunk < 4          ? 2048
                                                   : 10000 - 4 * 2048);
+}
+
+/*
+ * 10, 20 and 40 grains to ranks 1, 2 and 3, packed together within 13 grains: six chunks, of 2, 4
+ * and 7 grains at most (in five they would have 2, 4 and 8). All of them have the same share of
+ * each message, to a grain, and nobody's port waits for another's: borders behind 10c/6, 20c/6 and
+ * 40c/6.
+ */
+static void test_unlike_messages(void) {
+    static const guint sizes[3] = {10, 20, 40};
+    static const guint grains[6][3] = {{1, 3, 6}, {2, 3, 7}, {2, 4, 7},
+                                       {1, 3, 6}, {2, 3, 7}, {2, 4, 7}};
+    static const char tensors[] = "  - {name: w, shape: [1280, 70], dtype: bf16, role: other}\n";
+    g_autoptr(GError) error = NULL;
+    g_autoptr(RefitCase) refit_case =
+        plan_case_new("node:4 gpu:1 nvlink:450GBps nic:50GBps", tensors, 1, POOL_SOURCE, 3,
+                      "rules: [{tensors: w, place: [replicate]}]");
+    g_autoptr(RefitProblem) problem = plan_case_problem(refit_case);
+    g_autoptr(RefitPlanBuilder) builder = refit_plan_builder_new(problem, "by hand");
+    guint stage = refit_plan_builder_add_stage(builder, "send", 1), n;
+
+    refit_case->budget_staging_bytes = 2 * 13 * 256;
+    refit_plan_builder_set_peers_per_step(builder, 3);
+    plan_case_assign_all(builder, problem, refit_plan_builder_add_batch(builder, 0, 0, FALSE));
+    for (guint i = 0; i < 3; i++) {
+        /* 128 rows of `size` elements. */
+        g_autofree char *region = g_strdup_printf("%u:%u,0:%u", 128 * i, 128 * i + 128, sizes[i]);
+
+        plan_case_add(builder, 0, region, 0, 1 + i, stage, REFIT_LANDING_HOME, NULL, 0);
+    }
+    g_autoptr(RefitPlan) plan = plan_case_finish(builder);
+    g_autoptr(RefitSchedule) schedule = refit_schedule_new(plan, &error);
+    g_assert_no_error(error);
+    for (guint rank = 0; rank < 4; rank++) {
+        const RefitScheduleStep *step = refit_schedule_steps(schedule, rank, &n);
+
+        g_assert_cmpuint(n, ==, 1);
+        assert_cutting(step, 6, 256);
+        g_assert_cmpuint(step->n_chunks, ==, 6);
+        for (guint chunk = 0; chunk < 6; chunk++)
+            for (guint e = 0; e < step->n_exchanges; e++)
+                g_assert_cmpuint(refit_schedule_turn_bytes(
+                                     schedule, step, &schedule->exchanges[step->first_exchange + e],
+                                     step->number, chunk),
+                                 ==, 256 * grains[chunk][rank == 0 ? e : rank - 1]);
+    }
+    g_assert_cmpuint(schedule->ranks[0].wire_bytes, ==, 2 * 13 * 256);
 }
 
 /* The share of a stream by what its number packs: with one message under number 0 and three under
@@ -263,11 +428,11 @@ static void test_narrow_steps(void) {
     g_autoptr(RefitPlan) plan = plan_case_finish(builder);
     g_autoptr(RefitSchedule) schedule = refit_schedule_new(plan, &error);
     g_assert_no_error(error);
-    /* 2000 bytes: two chunks of 1000, and four of 500. */
+    /* 2000 bytes are eight grains: two chunks of four, and four of two. */
     g_assert_cmpuint(schedule->step_offsets[1], ==, 2);
-    g_assert_cmpuint(schedule->steps[0].chunk_bytes, ==, 1024);
+    assert_cutting(&schedule->steps[0], 2, 256);
     g_assert_cmpuint(schedule->steps[0].n_chunks, ==, 2);
-    g_assert_cmpuint(schedule->steps[1].chunk_bytes, ==, 512);
+    assert_cutting(&schedule->steps[1], 4, 256);
     g_assert_cmpuint(schedule->steps[1].n_chunks, ==, 4);
     g_assert_cmpuint(schedule->steps[1].first_turn, ==, 2);
     g_assert_cmpuint(schedule->ranks[0].wire_bytes, ==, 2 * 1536);
@@ -317,8 +482,10 @@ static void test_crossed_ranks(void) {
 static void test_places(void) {
     static const guint depths[] = {0, 3, 2, 1};
     static const struct {
-        guint64 budget, chunk;
-    } expected[] = {{1024, 256}, {2047, 256}, {2048, 512}, {4096, 1024}};
+        guint64 budget;
+        guint n;
+        guint64 largest; /* chunk */
+    } expected[] = {{1024, 4, 256}, {2047, 4, 256}, {2048, 2, 512}, {4096, 1, 1024}};
     g_autoptr(RefitCase) refit_case =
         plan_case_new("node:1 gpu:9 nvlink:450GBps nic:50GBps",
                       "  - {name: w, shape: [1000, 4], dtype: bf16, role: other}\n", 8,
@@ -345,16 +512,15 @@ static void test_places(void) {
         g_assert_true(refit_schedule_check_budget(schedule, &error));
         g_assert_no_error(error);
         g_assert_cmpuint(schedule->step_offsets[9] - schedule->step_offsets[8], ==, 1);
-        g_assert_cmpuint(schedule->steps[schedule->step_offsets[8]].chunk_bytes, ==,
-                         expected[i].chunk);
-        g_assert_cmpuint(schedule->ranks[8].wire_bytes, ==, 4 * expected[i].chunk);
+        assert_cutting(&schedule->steps[schedule->step_offsets[8]], expected[i].n, 256);
+        g_assert_cmpuint(schedule->ranks[8].wire_bytes, ==, 4 * expected[i].largest);
     }
 }
 
 /*
  * One after the other, slices of 1024, 2048 and 2048 bytes, of which two are under way at a time:
  * no more than 4096 bytes. But the third does not fit where the first one was, so that whole slices
- * take 5120 of a slot; a budget of 4096 for each has them cut in halves.
+ * take 5120 of a slot; a budget of 4096 for each has them cut in halves, which take 2560.
  */
 static void test_gaps(void) {
     static const char *const regions[] = {"0:1000,0:1", "0:1000,1:3", "0:1000,3:5"};
@@ -380,27 +546,32 @@ static void test_gaps(void) {
     refit_case->budget_staging_bytes = 2 * 5120;
     g_autoptr(RefitSchedule) whole = refit_schedule_new(plan, &error);
     g_assert_no_error(error);
-    g_assert_cmpuint(whole->steps[0].chunk_bytes, ==, 2048);
+    assert_cutting(&whole->steps[0], 1, 256);
     g_assert_cmpuint(whole->ranks[8].wire_bytes, ==, 2 * 5120);
     refit_case->budget_staging_bytes = 2 * 4096;
     g_autoptr(RefitSchedule) cut = refit_schedule_new(plan, &error);
     g_assert_no_error(error);
     g_assert_true(refit_schedule_check_budget(cut, &error));
     g_assert_no_error(error);
-    g_assert_cmpuint(cut->steps[0].chunk_bytes, ==, 1024);
-    g_assert_cmpuint(cut->ranks[8].wire_bytes, ==, 2 * 2048);
+    assert_cutting(&cut->steps[0], 2, 256);
+    g_assert_cmpuint(cut->ranks[8].wire_bytes, ==, 2 * 2560);
 }
 
 int main(int argc, char **argv) {
     g_test_init(&argc, &argv, NULL);
+    g_test_add_func("/schedule-chunks/borders-are-in-proportion", test_borders);
+    g_test_add_func("/schedule-chunks/borders-of-64-bits", test_borders_of_64_bits);
+    g_test_add_func("/schedule-chunks/memory-for-a-message-is-enough-for-a-smaller-one",
+                    test_most_grows);
     g_test_add_func("/schedule-chunks/chunks-share-what-landings-leave", test_pool);
-    g_test_add_func("/schedule-chunks/without-a-budget-chunks-have-a-least-size",
-                    test_least_chunks);
+    g_test_add_func("/schedule-chunks/grains-are-a-quarter-of-what-a-message-has", test_grains);
     g_test_add_func("/schedule-chunks/streams-share-what-the-least-leaves", test_two_streams);
     g_test_add_func("/schedule-chunks/streams-share-by-the-roots-of-what-they-pack",
                     test_large_streams);
     g_test_add_func("/schedule-chunks/small-messages-stay-whole-beside-large-ones",
                     test_small_messages);
+    g_test_add_func("/schedule-chunks/turns-move-the-same-share-of-unlike-messages",
+                    test_unlike_messages);
     g_test_add_func("/schedule-chunks/a-narrow-step-is-not-cut-as-fine-as-a-wide-one",
                     test_narrow_steps);
     g_test_add_func("/schedule-chunks/a-budget-that-every-rank-keeps-is-kept", test_crossed_ranks);

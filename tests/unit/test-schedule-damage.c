@@ -213,15 +213,23 @@ static void have_no_numbers(const RefitSchedule *schedule) {
 }
 
 static void cut_otherwise(const RefitSchedule *schedule) {
-    step_of(schedule, 4, 0)->chunk_bytes += REFIT_SCHEDULE_ALIGN;
+    step_of(schedule, 4, 0)->cutting.grain += REFIT_SCHEDULE_ALIGN;
+}
+
+static void cut_into_more(const RefitSchedule *schedule) {
+    step_of(schedule, 4, 0)->cutting.n++;
 }
 
 static void cut_finer(const RefitSchedule *schedule) {
-    step_of(schedule, 4, 0)->chunk_bytes = step_of(schedule, 0, 1)->chunk_bytes = 16;
+    step_of(schedule, 4, 0)->cutting = step_of(schedule, 0, 1)->cutting = (RefitCutting){3, 16};
 }
 
 static void cut_into_nothing(const RefitSchedule *schedule) {
-    step_of(schedule, 4, 0)->chunk_bytes = step_of(schedule, 0, 1)->chunk_bytes = 0;
+    step_of(schedule, 4, 0)->cutting.grain = step_of(schedule, 0, 1)->cutting.grain = 0;
+}
+
+static void cut_into_none(const RefitSchedule *schedule) {
+    step_of(schedule, 4, 0)->cutting.n = step_of(schedule, 0, 1)->cutting.n = 0;
 }
 
 static void have_no_chunks(const RefitSchedule *schedule) {
@@ -307,10 +315,13 @@ static const struct {
     {"a-step-that-ends-early", plan_case_bucket_plan, end_early,
      "has no turns for the message of step 4"},
     {"a-step-without-numbers", plan_case_bucket_plan, have_no_numbers, "rank 7, step 4: "},
-    {"other-chunks-at-one-end", plan_case_bucket_plan, cut_otherwise,
+    {"other-grains-at-one-end", plan_case_bucket_plan, cut_otherwise,
+     "cuts the message with rank 0 otherwise"},
+    {"more-chunks-at-one-end", plan_case_bucket_plan, cut_into_more,
      "cuts the message with rank 0 otherwise"},
     {"too-few-chunks", plan_case_bucket_plan, cut_finer, "has 1 chunks, too few for 33 bytes"},
-    {"chunks-of-no-bytes", plan_case_bucket_plan, cut_into_nothing, "rank 0, step 1: "},
+    {"grains-of-no-bytes", plan_case_bucket_plan, cut_into_nothing, "rank 0, step 1: "},
+    {"cut-into-no-chunks", plan_case_bucket_plan, cut_into_none, "rank 0, step 1: "},
     {"a-step-without-chunks", plan_case_bucket_plan, have_no_chunks, "rank 4, step 1: "},
     {"more-chunks-than-there-are-places", plan_row, have_more_chunks,
      "is not behind the one before"},

@@ -70,58 +70,78 @@ static guint64 up(guint64 bytes) {
     return MAX((bytes + 255) / 256 * 256, 256);
 }
 
-/* What a step packs under a number, in chunks of so many bytes. */
-static guint64 packed_under(const RefitSchedule *schedule, const RefitScheduleStep *step,
-                            guint number, guint64 chunk) {
-    guint64 sum = 0;
+static guint64 grains_of(guint64 bytes, guint64 grain) {
+    return (bytes + grain - 1) / grain;
+}
+
+/* Memory for the largest of n chunks of an exchange, or of as many as it has grains. */
+static guint64 largest_chunk(guint64 bytes, guint n, guint64 grain) {
+    guint64 grains = grains_of(bytes, grain), chunks = MIN(MAX(grains, 1), n);
+
+    return chunks == 1 ? up(bytes) : (grains + chunks - 1) / chunks * grain;
+}
+
+static gboolean is_under_way(const RefitSchedule *schedule, const RefitScheduleExchange *exchange,
+                             guint number) {
+    for (guint m = 0; m < exchange->n_messages; m++) {
+        const RefitMessage *message =
+            &schedule->plan->messages[schedule->messages[exchange->first + m]];
+
+        if (message->step <= number &&
+            number < message->step + refit_schedule_message_slices(schedule, message))
+            return TRUE;
+    }
+    return FALSE;
+}
+
+/* What a step packs under one of its numbers at most, in n chunks. */
+static guint64 most_packed(const RefitSchedule *schedule, const RefitScheduleStep *step, guint n) {
+    guint64 most = 0;
+
+    for (guint k = 0; k < step->n_numbers; k++) {
+        guint64 sum = 0;
+
+        for (guint e = step->first_exchange; e < step->first_exchange + step->n_exchanges; e++) {
+            const RefitScheduleExchange *exchange = &schedule->exchanges[e];
+
+            if (!exchange->direct && is_under_way(schedule, exchange, step->number + k))
+                sum += largest_chunk(refit_schedule_most_bytes(schedule, exchange), n,
+                                     step->cutting.grain);
+        }
+        most = MAX(most, sum);
+    }
+    return most;
+}
+
+/* Packed exchanges of a step; the most grains of one, and the most chunks of any exchange. */
+typedef struct {
+    guint n;
+    guint64 grains;
+    guint64 chunks;
+} Packs;
+
+static Packs find_packs(const RefitSchedule *schedule, const RefitScheduleStep *step) {
+    Packs packs = {0, 0, 1};
 
     for (guint e = step->first_exchange; e < step->first_exchange + step->n_exchanges; e++) {
         const RefitScheduleExchange *exchange = &schedule->exchanges[e];
-        gboolean under_way = FALSE;
+        guint64 grains =
+            grains_of(refit_schedule_most_bytes(schedule, exchange), step->cutting.grain);
 
-        for (guint m = 0; m < exchange->n_messages; m++) {
-            const RefitMessage *message =
-                &schedule->plan->messages[schedule->messages[exchange->first + m]];
-
-            under_way = under_way ||
-                        (message->step <= number &&
-                         number < message->step + refit_schedule_message_slices(schedule, message));
-        }
-        if (under_way && !exchange->direct)
-            sum += MIN(up(refit_schedule_most_bytes(schedule, exchange)), chunk);
-    }
-    return sum;
-}
-
-#define WHOLE (G_GUINT64_CONSTANT(1) << 60)
-
-/* The largest chunk with which a step keeps to its share under each of its numbers. */
-static guint64 largest_chunk(const RefitSchedule *schedule, const RefitScheduleStep *step,
-                             guint64 share) {
-    guint64 chunk = WHOLE;
-
-    for (guint k = 0; k < step->n_numbers; k++) {
-        guint64 lo = 0, hi = chunk;
-
-        if (packed_under(schedule, step, step->number + k, chunk) <= share)
+        packs.chunks = MAX(packs.chunks, MIN(grains, step->cutting.n));
+        if (exchange->direct)
             continue;
-        while (lo < hi) {
-            guint64 middle = hi - (hi - lo) / 2;
-
-            if (packed_under(schedule, step, step->number + k, middle) <= share)
-                lo = middle;
-            else
-                hi = middle - 1;
-        }
-        chunk = lo;
+        packs.n++;
+        packs.grains = MAX(packs.grains, grains);
     }
-    return chunk;
+    return packs;
 }
 
-/* What all ranks that share numbers and a link class ask of chunks. */
+/* What all ranks that share numbers and a link class have in common. */
 typedef struct {
-    guint64 largest; /* chunk */
-    guint64 most;    /* bytes of an exchange under one number */
+    RefitCutting cutting;
+    guint64 grain;      /* what all of them ask for */
+    gboolean is_fewest; /* some step has no room in fewer chunks */
 } Group;
 
 /* (batch, stage) of a sliced stage, else the number; and the link class. */
@@ -140,55 +160,61 @@ static Group *group_of(GHashTable *groups, const RefitSchedule *schedule,
 
     if (group == NULL) {
         group = g_new0(Group, 1);
-        group->largest = WHOLE;
+        group->cutting = step->cutting;
+        group->grain = step->link == REFIT_LINK_NVLINK ? MIB : MIB / 2;
+        group->is_fewest = step->cutting.n == 1;
         g_hash_table_insert(groups, g_memdup2(&key, sizeof key), group);
     }
     return group;
 }
 
-static guint64 chunk_of(const Group *group, RefitLink link, gboolean budget) {
-    guint64 largest = group->largest, least = link == REFIT_LINK_NVLINK ? 4 * MIB : MIB, n;
+/* The step is cut as its group is, has turns for that, and room for a turn in its stream's share,
+ * unless its chunks are single grains. */
+static void assert_step(const RefitSchedule *schedule, const RefitScheduleStep *step, guint64 share,
+                        Group *group) {
+    Packs packs = find_packs(schedule, step);
+    guint n = step->cutting.n;
 
-    if (!budget && largest < least)
-        largest = MIN(least, largest + largest / 4);
-    largest = MAX(largest / 256 * 256, 256);
-    n = MAX((group->most + largest - 1) / largest, 1);
-    return up((group->most + n - 1) / n);
+    g_assert_cmpuint(n, ==, group->cutting.n);
+    g_assert_cmpuint(step->cutting.grain, ==, group->cutting.grain);
+    g_assert_cmpuint(step->n_chunks, ==, packs.chunks);
+    if (packs.n == 0)
+        return;
+    /* A quarter of the share for a grain of each exchange, in multiples of 256. */
+    group->grain = MIN(group->grain, MAX(share / packs.n / 4 / 256 * 256, 256));
+    if (n < packs.grains)
+        g_assert_cmpuint(most_packed(schedule, step, n), <=, share);
+    if (n > 1 && n <= packs.grains)
+        group->is_fewest |= most_packed(schedule, step, n - 1) > share;
 }
 
 /* Chunks of all ranks, by what all of them ask for; steps in more chunks than one. */
 static guint assert_shared(const RefitSchedule *schedule, guint64 pool) {
     g_autoptr(GHashTable) groups =
         g_hash_table_new_full(g_int64_hash, g_int64_equal, g_free, g_free);
-    gboolean budget = schedule->plan->problem->refit_case->budget_staging_bytes > 0;
     g_autofree guint64 *shares = find_shares(schedule, pool);
-    g_autofree guint64 *mosts = g_new0(guint64, schedule->n_steps);
     guint n_cut = 0;
+    GHashTableIter iter;
+    gpointer value;
 
     for (guint i = 0; i < schedule->n_steps; i++) {
         const RefitScheduleStep *step = &schedule->steps[i];
-        Group *group = group_of(groups, schedule, step);
 
-        if (step->link == REFIT_LINK_LOCAL)
-            continue;
-        for (guint e = step->first_exchange; e < step->first_exchange + step->n_exchanges; e++)
-            mosts[i] = MAX(mosts[i], refit_schedule_most_bytes(schedule, &schedule->exchanges[e]));
-        group->most = MAX(group->most, mosts[i]);
-        group->largest = MIN(group->largest, largest_chunk(schedule, step, shares[step->stream]));
-    }
-    for (guint i = 0; i < schedule->n_steps; i++) {
-        const RefitScheduleStep *step = &schedule->steps[i];
-
-        if (step->link == REFIT_LINK_LOCAL) {
-            g_assert_cmpuint(step->chunk_bytes, ==, G_MAXUINT64);
-            g_assert_cmpuint(step->n_chunks, ==, 1);
+        n_cut += step->n_chunks > 1 ? 1 : 0;
+        if (step->link != REFIT_LINK_LOCAL) {
+            assert_step(schedule, step, shares[step->stream], group_of(groups, schedule, step));
             continue;
         }
-        g_assert_cmpuint(step->chunk_bytes, ==,
-                         chunk_of(group_of(groups, schedule, step), step->link, budget));
-        g_assert_cmpuint(step->n_chunks, ==,
-                         MAX((mosts[i] + step->chunk_bytes - 1) / step->chunk_bytes, 1));
-        n_cut += step->n_chunks > 1 ? 1 : 0;
+        g_assert_cmpuint(step->cutting.n, ==, 1);
+        g_assert_cmpuint(step->cutting.grain, ==, G_MAXUINT64);
+        g_assert_cmpuint(step->n_chunks, ==, 1);
+    }
+    g_hash_table_iter_init(&iter, groups);
+    while (g_hash_table_iter_next(&iter, NULL, &value)) {
+        const Group *group = value;
+
+        g_assert_cmpuint(group->cutting.grain, ==, group->grain);
+        g_assert_true(group->is_fewest);
     }
     return n_cut;
 }

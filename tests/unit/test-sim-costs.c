@@ -84,31 +84,33 @@ static void test_pack_overlaps(void) {
     sim_lasts(fixture, SEND, 0, 64, 1, 240e-6, 400e-6);
 }
 
-/* 48 MB in three chunks of 16 MB, each 0.32 ms over the network: the budget has room for two turns
- * of one chunk. */
+#define CHUNK_BYTES (G_GUINT64_CONSTANT(16) << 20)
+#define CHUNK_S ((double)CHUNK_BYTES / 50e9) /* over the network */
+
+/* 48 MiB in three chunks of 16 MiB: the budget has room for two turns of one chunk. */
 static void build_chunks(SimFixture *fixture, guint n_batches) {
-    fixture->refit_case->budget_staging_bytes = 32000000;
+    fixture->refit_case->budget_staging_bytes = 2 * CHUNK_BYTES;
     sim_add_stage(fixture, "send", 1);
     sim_add_batches(fixture, n_batches);
-    sim_send(fixture, "0:8,0:3000000", 0, 64, 0, SIM_NO_DEP);
+    sim_send(fixture, "0:8,0:3145728", 0, 64, 0, SIM_NO_DEP);
 }
 
 static void test_chunks(void) {
     static const struct {
         double pack_bytes_per_s, unpack_bytes_per_s;
-        double expected_s;
+        double expected; /* in chunks over the network */
     } rows[] = {
         /* The first pack, three chunks, the last unpack. */
-        {100e9, 100e9, 0.16e-3 + 3 * 0.32e-3 + 0.16e-3},
+        {100e9, 100e9, 0.5 + 3 + 0.5},
         /* The same, when packs and unpacks take as long as the network. */
-        {50e9, 50e9, 5 * 0.32e-3},
+        {50e9, 50e9, 5},
         /* A slow pack, all three times. */
-        {25e9, 100e9, 3 * 0.64e-3 + 0.32e-3 + 0.16e-3},
+        {25e9, 100e9, 3 * 2 + 1 + 0.5},
         /* A slow unpack. */
-        {100e9, 25e9, 0.16e-3 + 0.32e-3 + 3 * 0.64e-3},
-        /* Both: the third chunk is packed from 1.28 ms on and moves when the first is unpacked, at
-         * 1.6 ms, and it is packed at 1.92 ms; unpacked when the second is, at 2.24 ms. */
-        {25e9, 25e9, 2.24e-3 + 0.64e-3},
+        {100e9, 25e9, 0.5 + 1 + 3 * 2},
+        /* Both: the third chunk is packed from 4 on and moves when the first is unpacked, at 5, and
+         * it is packed at 6; unpacked when the second is, at 7. */
+        {25e9, 25e9, 7 + 2},
     };
 
     for (guint i = 0; i < G_N_ELEMENTS(rows); i++) {
@@ -117,7 +119,7 @@ static void test_chunks(void) {
         build_chunks(fixture, 1);
         sim_set_term(fixture, REFIT_TERM_PACK, rows[i].pack_bytes_per_s);
         sim_set_term(fixture, REFIT_TERM_UNPACK, rows[i].unpack_bytes_per_s);
-        sim_run(fixture, rows[i].expected_s);
+        sim_run(fixture, rows[i].expected * CHUNK_S);
         g_assert_cmpuint(fixture->schedule->steps[0].n_chunks, ==, 3);
     }
 }
@@ -127,23 +129,23 @@ static void test_chunks_turn_by_turn(void) {
     const GArray *events;
     guint n = 0;
 
-    /* Packs from 0, 0.16 and, when the first chunk has left its slot, 0.48 ms on. */
+    /* Packs from 0, 0.5 and, when the first chunk has left its slot, 1.5 chunks on. */
     build_chunks(fixture, 1);
     sim_set_term(fixture, REFIT_TERM_PACK, 100e9);
-    sim_run(fixture, 1.12e-3);
+    sim_run(fixture, 3.5 * CHUNK_S);
     events = fixture->events[SIM_EXACT];
     for (guint i = 0; i < events->len; i++) {
-        static const double begins[] = {0, 0.16e-3, 0.48e-3};
+        static const double begins[] = {0, 0.5, 1.5};
         const RefitEvent *event = &g_array_index(events, RefitEvent, i);
 
         if (event->kind != PACK)
             continue;
         g_assert_cmpuint(event->chunk, ==, n);
-        g_assert_cmpuint(event->bytes, ==, 16000000);
-        g_assert_cmpfloat_with_epsilon(event->begin_s, begins[n++], 1e-9);
+        g_assert_cmpuint(event->bytes, ==, CHUNK_BYTES);
+        g_assert_cmpfloat_with_epsilon(event->begin_s, begins[n++] * CHUNK_S, 1e-9);
     }
     g_assert_cmpuint(n, ==, 3);
-    sim_lasts(fixture, SEND, 0, 64, 0, 0.16e-3, 1.12e-3);
+    sim_lasts(fixture, SEND, 0, 64, 0, 0.5 * CHUNK_S, 3.5 * CHUNK_S);
 }
 
 static void test_chunks_of_two_steps(void) {
@@ -154,8 +156,8 @@ static void test_chunks_of_two_steps(void) {
     build_chunks(fixture, 2);
     sim_set_term(fixture, REFIT_TERM_PACK, 100e9);
     sim_set_term(fixture, REFIT_TERM_UNPACK, 100e9);
-    sim_run(fixture, 0.16e-3 + 6 * 0.32e-3 + 0.16e-3);
-    sim_lasts(fixture, SEND, 0, 64, 1, 1.12e-3, 2.08e-3);
+    sim_run(fixture, (0.5 + 6 + 0.5) * CHUNK_S);
+    sim_lasts(fixture, SEND, 0, 64, 1, 3.5 * CHUNK_S, 6.5 * CHUNK_S);
 }
 
 /* ---- operations ---- */
@@ -203,7 +205,7 @@ static void test_operations_of_chunks(void) {
      * moves at 1.2 ms. */
     build_chunks(fixture, 1);
     sim_set_term(fixture, REFIT_TERM_OPERATION, 0.2e-3);
-    sim_run(fixture, 1.2e-3 + 0.32e-3);
+    sim_run(fixture, 1.2e-3 + CHUNK_S);
 }
 
 /* In every batch, 20 ms over the network and 16 us over NVLink, independent of each other. */
@@ -242,7 +244,8 @@ static void test_turns_in_flight(void) {
 
 /* ---- buckets ---- */
 
-/* A whole tensor per batch to rank 64, in 20 ms, and from there to seven others, in 14 ms. */
+/* A whole tensor per batch to rank 64, in 20 ms, and from there to seven others in one step, in
+ * 14 ms. */
 static void build_buckets(SimFixture *fixture, guint n_batches, guint buckets) {
     static const guint receivers[] = {64, 65, 66, 67, 68, 69, 70, 71};
     guint dep;
@@ -251,6 +254,7 @@ static void build_buckets(SimFixture *fixture, guint n_batches, guint buckets) {
     sim_add_stage(fixture, "exchange", 1);
     for (guint b = 0; b < n_batches; b++)
         sim_add_batch(fixture, b, 0, buckets, FALSE);
+    refit_plan_builder_set_peers_per_step(fixture->builder, 7);
     refit_plan_builder_oblige(fixture->builder, 0, REFIT_LANDING_BUCKET, receivers, 8);
     dep = sim_land(fixture, SIM_WHOLE, 0, 64, 0, REFIT_LANDING_BUCKET, SIM_NO_DEP);
     for (guint i = 1; i < 8; i++)

@@ -83,6 +83,7 @@ static void test_incast(void) {
     g_autoptr(SimFixture) fixture = sim_fixture_new(SIM_NO_LATENCY, 1);
 
     /* Seven senders of 1 GB to one port, in one turn of the receiver: all end at 7 x 20 ms. */
+    refit_plan_builder_set_peers_per_step(fixture->builder, 7);
     sim_add_stage(fixture, "send", 1);
     sim_add_batches(fixture, 1);
     for (guint i = 0; i < 7; i++)
@@ -90,6 +91,20 @@ static void test_incast(void) {
     sim_run(fixture, 0.140);
     for (guint i = 0; i < 7; i++)
         sim_lasts(fixture, RECEIVE, 64, 8 * i, 0, 0, 0.140);
+}
+
+static void test_incast_in_rounds(void) {
+    g_autoptr(SimFixture) fixture = sim_fixture_new(SIM_NO_LATENCY, 1);
+
+    /* The same, as many at a time as fill the port: four, then three. */
+    sim_add_stage(fixture, "send", 1);
+    sim_add_batches(fixture, 1);
+    for (guint i = 0; i < 7; i++)
+        sim_send(fixture, SIM_WHOLE, 8 * i, 64, 0, SIM_NO_DEP);
+    sim_run(fixture, 0.140);
+    for (guint i = 0; i < 7; i++)
+        sim_lasts(fixture, RECEIVE, 64, 8 * i, i < 4 ? 0 : 1, i < 4 ? 0 : 0.080,
+                  i < 4 ? 0.080 : 0.140);
 }
 
 static void test_fan_out(void) {
@@ -435,6 +450,7 @@ int main(int argc, char **argv) {
     g_test_add_func("/sim/batches-pipeline-over-network-and-nvlink", test_pipeline);
     g_test_add_func("/sim/a-ring-takes-one-part-time-per-hop", test_ring);
     g_test_add_func("/sim/incast-shares-the-receiver", test_incast);
+    g_test_add_func("/sim/incast-goes-in-rounds", test_incast_in_rounds);
     g_test_add_func("/sim/fan-out-shares-the-sender", test_fan_out);
     g_test_add_func("/sim/a-stage-waits-for-all-that-arrives", test_stage_waits_for_all);
     g_test_add_func("/sim/a-sliced-chain-costs-one-slice-per-hop", test_sliced_chain);
