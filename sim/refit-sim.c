@@ -55,14 +55,15 @@ static gboolean simulator_prepare(gpointer data, const RefitExecutorWork *work, 
     return self->graph != NULL;
 }
 
-/* Fills in the dates of all events and tells them. */
-static void tell_events(const RefitSimGraph *graph, const RefitNetsimTime *times,
+/* Fills in the dates of all events and tells them. What a port owes in the end makes its last flow
+ * longer, but nothing that follows it, so an end is held to the end of all. */
+static void tell_events(const RefitSimGraph *graph, const RefitNetsimTime *times, double makespan_s,
                         RefitEventFunc func, gpointer user_data) {
     for (guint i = 0; i < graph->events->len; i++) {
         RefitSimEvent *part = &g_array_index(graph->events, RefitSimEvent, i);
         RefitEvent *event = &part->event;
 
-        event->end_s = times[part->end].end_s + part->late_s;
+        event->end_s = MIN(times[part->end].end_s + part->late_s, makespan_s);
         event->begin_s = MIN(MAX(times[part->begin].start_s - part->early_s, 0), event->end_s);
         func(event, user_data);
     }
@@ -82,7 +83,7 @@ static gboolean simulator_run(gpointer data, RefitEventFunc func, gpointer user_
                           &makespan_s, error))
         return FALSE;
     if (func != NULL)
-        tell_events(self->graph, times, func, user_data);
+        tell_events(self->graph, times, makespan_s, func, user_data);
     *result_out = (RefitRunResult){
         .duration_s = makespan_s,
         .n_items = self->graph->n_parts,

@@ -38,18 +38,16 @@ RefitScheduleGroup *refit_schedule_group_of(const RefitScheduleBuild *build,
 static double wanted_share(const RefitScheduleBuild *build, guint stream) {
     const RefitCase *refit_case = build->plan->problem->refit_case;
     const RefitProfile *profile = refit_case->profile; /* NULL: no costs stated */
-    double packed = (double)build->packed[stream], least = LEAST_SHARE;
+    double packed = (double)build->packed[stream];
+    double rate = stream % REFIT_N_LINKS == REFIT_LINK_NVLINK
+                      ? refit_case->topology->nvlink_bandwidth.value
+                      : refit_case->topology->nic_bandwidth.value;
+    double submit_s = profile == NULL ? 0
+                                      : (1.0 + build->exchanges_of[stream]) *
+                                            refit_profile_value(profile, REFIT_TERM_OPERATION);
+    double wanted = MAX(packed / REFIT_SCHEDULE_FEW_TURNS, LEAST_SHARE);
 
-    if (profile != NULL) {
-        double rate = stream % REFIT_N_LINKS == REFIT_LINK_NVLINK
-                          ? refit_case->topology->nvlink_bandwidth.value
-                          : refit_case->topology->nic_bandwidth.value;
-        double submit_s = (1.0 + build->exchanges_of[stream]) *
-                          refit_profile_value(profile, REFIT_TERM_OPERATION);
-
-        least = MAX(least, SUBMIT_TIMES * submit_s * rate);
-    }
-    return packed > 0 ? MAX(packed / REFIT_SCHEDULE_FEW_TURNS, MIN(least, packed)) : 0;
+    return packed > 0 ? MAX(wanted, MIN(SUBMIT_TIMES * submit_s * rate, packed)) : 0;
 }
 
 static void share_out(const RefitScheduleBuild *build, guint64 *shares) {

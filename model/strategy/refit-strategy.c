@@ -41,10 +41,17 @@ const RefitStrategy *refit_strategy_find(const char *name, GError **error) {
 }
 
 static RefitPlan *plan_shape(const RefitProblem *problem, const RefitStrategy *strategy,
-                             RefitStrategyBuild build, GError **error) {
+                             const RefitShape *shape, GError **error) {
     g_autoptr(RefitPlanBuilder) builder = refit_plan_builder_new(problem, strategy->name);
+    RefitStrategyBuild build = shape != NULL ? shape->build : strategy->build;
+    RefitPlan *plan;
 
-    return build(builder, problem, error) ? refit_plan_builder_finish(builder, error) : NULL;
+    if (!build(builder, problem, error))
+        return NULL;
+    plan = refit_plan_builder_finish(builder, error);
+    if (plan != NULL && shape != NULL)
+        plan->shape = shape->name;
+    return plan;
 }
 
 /* Puts a better shape in the place of *plan. FALSE, with `error` set: one could not be planned. */
@@ -57,7 +64,7 @@ static gboolean choose_shape(const RefitProblem *problem, const RefitStrategy *s
         return FALSE;
     for (const RefitShape *shape = strategy->shapes;
          shape->name != NULL && least_s > REFIT_SHAPE_ENOUGH * bound.time_s; shape++) {
-        g_autoptr(RefitPlan) other = plan_shape(problem, strategy, shape->build, error);
+        g_autoptr(RefitPlan) other = plan_shape(problem, strategy, shape, error);
         double seconds;
 
         if (other == NULL)
@@ -66,16 +73,22 @@ static gboolean choose_shape(const RefitProblem *problem, const RefitStrategy *s
         if (seconds >= least_s)
             continue;
         least_s = seconds;
-        other->shape = shape->name;
         refit_plan_free(*plan);
         *plan = g_steal_pointer(&other);
     }
     return TRUE;
 }
 
+RefitPlan *refit_plan_of_shape(const RefitProblem *problem, const RefitStrategy *strategy,
+                               const RefitShape *shape, GError **error) {
+    g_autoptr(RefitPlan) plan = plan_shape(problem, strategy, shape, error);
+
+    return plan != NULL && refit_plan_check(plan, error) ? g_steal_pointer(&plan) : NULL;
+}
+
 RefitPlan *refit_plan_new(const RefitProblem *problem, const RefitStrategy *strategy,
                           GError **error) {
-    g_autoptr(RefitPlan) plan = plan_shape(problem, strategy, strategy->build, error);
+    g_autoptr(RefitPlan) plan = plan_shape(problem, strategy, NULL, error);
 
     if (plan == NULL)
         return NULL;

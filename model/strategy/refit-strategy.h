@@ -56,11 +56,14 @@ const RefitStrategy *const *refit_strategies(void);
 const RefitStrategy *refit_strategy_find(const char *name, GError **error)
     G_GNUC_WARN_UNUSED_RESULT;
 /*
- * Plans and runs the coverage proof; a plan that fails it is never returned. Of several shapes the
- * one with the least refit_plan_estimate_s() is taken, the first of equals; `build` comes first,
- * and the others are not looked at when it is within REFIT_SHAPE_ENOUGH of the bound.
+ * Plan and run the coverage proof; a plan that fails it is never returned. The first plans a stated
+ * shape of the strategy, the usual one, `build`, if it is NULL. The second takes the shape with the
+ * least refit_plan_estimate_s(), the first of equals; the usual one comes first, and the others are
+ * not looked at when it is within REFIT_SHAPE_ENOUGH of the bound.
  */
 #define REFIT_SHAPE_ENOUGH 1.02
+RefitPlan *refit_plan_of_shape(const RefitProblem *problem, const RefitStrategy *strategy,
+                               const RefitShape *shape, GError **error) G_GNUC_WARN_UNUSED_RESULT;
 RefitPlan *refit_plan_new(const RefitProblem *problem, const RefitStrategy *strategy,
                           GError **error) G_GNUC_WARN_UNUSED_RESULT;
 

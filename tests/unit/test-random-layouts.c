@@ -39,19 +39,20 @@ static char *check_sums(const RandomCase *random, const RefitPlan *plan) {
                                needed, plan->problem->needed_bytes);
     if (!refit_bound_compute(plan->problem, &bound, NULL) || bound.network_bytes != network)
         return g_strdup_printf("the bound is %" G_GUINT64_FORMAT " bytes", network);
-    if (g_str_equal(plan->strategy, "refit") ? plan->link_bytes[NETWORK] != network
-                                             : plan->link_bytes[NETWORK] < network)
+    if (g_str_equal(plan->strategy, "refit") && plan->shape == NULL
+            ? plan->link_bytes[NETWORK] != network
+            : plan->link_bytes[NETWORK] < network)
         return g_strdup_printf("%" G_GUINT64_FORMAT " bytes cross the network, the bound is "
                                "%" G_GUINT64_FORMAT,
                                plan->link_bytes[NETWORK], network);
     return NULL;
 }
 
-/* NULL, or what is wrong with the plan of this strategy. */
+/* NULL, or what is wrong with the plan of this strategy, in this shape. */
 static char *check_plan(const RandomCase *random, const RefitProblem *problem,
-                        const RefitStrategy *strategy) {
+                        const RefitStrategy *strategy, const RefitShape *shape) {
     g_autoptr(GError) error = NULL;
-    g_autoptr(RefitPlan) plan = refit_plan_new(problem, strategy, &error);
+    g_autoptr(RefitPlan) plan = refit_plan_of_shape(problem, strategy, shape, &error);
 
     if (plan == NULL)
         return g_strdup(error->message);
@@ -97,10 +98,16 @@ static gboolean check_case(guint seed) {
     if (local != NULL)
         return report(random, "local buffers", local);
     for (guint i = 0; refit_strategies()[i] != NULL; i++) {
-        g_autofree char *complaint = check_plan(random, problem, refit_strategies()[i]);
+        const RefitStrategy *strategy = refit_strategies()[i];
+        const RefitShape *shape = NULL; /* the usual one, then the others */
 
-        if (complaint != NULL)
-            return report(random, refit_strategies()[i]->name, complaint);
+        do {
+            g_autofree char *complaint = check_plan(random, problem, strategy, shape);
+
+            if (complaint != NULL)
+                return report(random, shape != NULL ? shape->name : strategy->name, complaint);
+            shape = shape != NULL ? shape + 1 : strategy->shapes;
+        } while (shape != NULL && shape->name != NULL);
     }
     return TRUE;
 }

@@ -115,7 +115,7 @@ static RefitSchedule *schedule_with(const RefitProblem *problem, const char *str
                                     RefitPlan **plan_out) {
     g_autoptr(GError) error = NULL;
 
-    *plan_out = refit_plan_new(problem, refit_strategy_find(strategy, NULL), &error);
+    *plan_out = refit_plan_of_shape(problem, refit_strategy_find(strategy, NULL), NULL, &error);
     g_assert_no_error(error);
     return schedule_of(*plan_out);
 }

@@ -14,10 +14,27 @@
 /* ---- an independent count ---- */
 
 /* Bytes of a turn per stream: what the smallest chunks take, and more as the pool has it. */
+/* A turn takes twice as long to move as to submit, if there is so much. */
+static double wanted_bytes(const RefitSchedule *schedule, guint stream, guint64 most,
+                           guint exchanges) {
+    const RefitCase *refit_case = schedule->plan->problem->refit_case;
+    double rate = stream % REFIT_N_LINKS == REFIT_LINK_NVLINK
+                      ? refit_case->topology->nvlink_bandwidth.value
+                      : refit_case->topology->nic_bandwidth.value;
+    double operation_s =
+        refit_case->profile == NULL || refit_case->profile->off[REFIT_TERM_OPERATION]
+            ? 0
+            : refit_case->profile->terms[REFIT_TERM_OPERATION].value;
+    double least = MAX((double)most / 256, 16777216.0);
+
+    return MAX(least, MIN(2 * (1 + exchanges) * operation_s * rate, (double)most));
+}
+
 static guint64 *find_shares(const RefitSchedule *schedule, guint64 pool) {
     gboolean budget = schedule->plan->problem->refit_case->budget_staging_bytes > 0;
     guint n_streams = schedule->n_streams;
     g_autofree guint64 *least = g_new0(guint64, n_streams), *most = g_new0(guint64, n_streams);
+    g_autofree guint *exchanges = g_new0(guint, n_streams);
     guint64 *shares = g_new0(guint64, n_streams);
     double left = (double)pool / 2, sum = 0, roots = 0;
 
@@ -41,19 +58,21 @@ static guint64 *find_shares(const RefitSchedule *schedule, guint64 pool) {
                         schedule->plan->messages[schedule->messages[exchange->first + m]].bytes;
             }
             least[steps[i].stream] = MAX(least[steps[i].stream], smallest);
+            if (steps[i].link != REFIT_LINK_LOCAL)
+                exchanges[steps[i].stream] = MAX(exchanges[steps[i].stream], steps[i].n_exchanges);
         }
         for (guint s = 0; s < n_streams; s++)
             most[s] = MAX(most[s], packed[s]);
     }
     for (guint s = 0; s < n_streams; s++) {
-        double wanted = most[s] > 0 ? MAX((double)most[s] / 256, 16777216.0) : 0;
+        double wanted = most[s] > 0 ? wanted_bytes(schedule, s, most[s], exchanges[s]) : 0;
 
         sum += wanted;
         roots += sqrt(wanted);
         left -= (double)least[s];
     }
     for (guint s = 0; s < n_streams; s++) {
-        double wanted = MAX((double)most[s] / 256, 16777216.0);
+        double wanted = wanted_bytes(schedule, s, most[s], exchanges[s]);
 
         if (most[s] == 0)
             continue;

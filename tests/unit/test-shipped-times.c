@@ -1,9 +1,9 @@
 /*
- * Simulated times of the shipped cases: `refit` is not slower than any other strategy but those in
- * FASTER, its wire time not below the bound and within 5 % of it where LOOSE does not say
- * otherwise, and its network bytes are the bound's. Small cases every time, the others when
- * REFIT_LONG=1 is in the environment (minutes of simulation, up to 10 GB of memory). Of the 8,192
- * GPU case only `refit` is simulated.
+ * Simulated times of the shipped cases: `refit` is not slower than any other strategy, its wire
+ * time not below the bound and within 5 % of it where LOOSE does not say otherwise, and its network
+ * bytes are the bound's unless its shape pays them for time. Small cases every time, the others
+ * when REFIT_LONG=1 is in the environment (minutes of simulation, up to 10 GB of memory). Of the
+ * 8,192 GPU case only `refit` is simulated.
  */
 
 #include "model/predict/refit-prediction.h"
@@ -23,20 +23,6 @@ static const struct {
     {"nemotron-ultra-gb200", 1.06}, {"prefill-decode-h100", 1.08}, {"qwen3.5-397b-h100", 1.06},
 };
 
-/*
- * Where another strategy is faster, and why. An entry that is no longer true fails.
- * tiny: 5.09 kB in all, so operations rule: `direct` takes one turn, `refit` two, of which the
- * second swaps stripes over NVLink so that each byte enters a domain once.
- */
-static const char *const SLOWER[] = {"tiny"};
-
-static gboolean is_slower(const char *name) {
-    for (guint i = 0; i < G_N_ELEMENTS(SLOWER); i++)
-        if (g_str_equal(SLOWER[i], name))
-            return TRUE;
-    return FALSE;
-}
-
 static double limit_of(const char *name) {
     for (guint i = 0; i < G_N_ELEMENTS(LOOSE); i++)
         if (g_str_equal(LOOSE[i].name, name))
@@ -44,13 +30,15 @@ static double limit_of(const char *name) {
     return WIRE_OVER_BOUND;
 }
 
-static RefitPrediction predict(const RefitProblem *problem, const char *strategy) {
+static RefitPrediction predict(const RefitProblem *problem, const char *strategy,
+                               gboolean *usual_out) {
     g_autoptr(GError) error = NULL;
-    g_autoptr(RefitPlan) plan = strategy_plan(problem, strategy);
+    g_autoptr(RefitPlan) plan = strategy_try_plan(problem, strategy_get(strategy));
     g_autoptr(RefitSchedule) schedule = refit_schedule_new(plan, &error);
     RefitPrediction prediction;
 
     g_assert_no_error(error);
+    *usual_out = plan->shape == NULL;
     g_assert_true(refit_predict(&refit_executor_simgrid, schedule, NULL, &prediction, &error));
     g_assert_no_error(error);
     g_test_message("%s: wire %.4f s, pipeline %.4f s, step %.4f s", strategy, prediction.wire_s,
@@ -64,6 +52,7 @@ static void test_times(gconstpointer data) {
     RefitPrediction own;
     RefitBound bound;
     double fastest_s = G_MAXDOUBLE;
+    gboolean usual;
     guint n_gpus;
 
     g_assert_no_error(error);
@@ -75,9 +64,11 @@ static void test_times(gconstpointer data) {
     g_autoptr(RefitProblem) problem = plan_case_problem(refit_case);
     g_assert_true(refit_bound_compute(problem, &bound, &error));
     g_assert_no_error(error);
-    own = predict(problem, "refit");
+    own = predict(problem, "refit", &usual);
     g_test_message("bound %.4f s, wire over bound %.3f", bound.time_s, own.wire_s / bound.time_s);
-    g_assert_cmpuint(own.event_bytes[NETWORK], ==, bound.network_bytes);
+    g_assert_cmpuint(own.event_bytes[NETWORK], >=, bound.network_bytes);
+    if (usual)
+        g_assert_cmpuint(own.event_bytes[NETWORK], ==, bound.network_bytes);
     g_assert_cmpfloat(own.wire_s, >=, bound.time_s * (1 - 1e-9));
     if (n_gpus > 8) /* on the smallest case latency rules */
         g_assert_cmpfloat(own.wire_s, <=, limit_of(data) * bound.time_s);
@@ -85,11 +76,9 @@ static void test_times(gconstpointer data) {
         return;
     for (guint i = 0; refit_strategies()[i] != NULL; i++)
         if (!g_str_equal(refit_strategies()[i]->name, "refit"))
-            fastest_s = MIN(fastest_s, predict(problem, refit_strategies()[i]->name).step_s);
-    if (is_slower(data))
-        g_assert_cmpfloat(own.step_s, >, fastest_s);
-    else
-        g_assert_cmpfloat(own.step_s, <=, fastest_s);
+            fastest_s =
+                MIN(fastest_s, predict(problem, refit_strategies()[i]->name, &usual).step_s);
+    g_assert_cmpfloat(own.step_s, <=, fastest_s);
 }
 
 int main(int argc, char **argv) {
