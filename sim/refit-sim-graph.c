@@ -15,7 +15,7 @@
  * row; in a sliced stage each is one. */
 #define EXACT_MESSAGES 3000
 #define RESOLUTION_SHARE 0.0005
-#define RESOLUTION_OF_ROW 0.1
+#define RESOLUTION_OF_ROW 0.06
 /* Turn by turn, merging dates keeps ranks out of step that wait for each other in every turn. So it
  * begins with more of them and is finer by this factor: measured in docs/sim.md. */
 #define EXACT_TURNS 200000

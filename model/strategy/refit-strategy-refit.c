@@ -715,19 +715,16 @@ static gboolean build_chains(RefitPlanBuilder *builder, const RefitProblem *prob
     return build_with(builder, problem, G_MAXUINT, TRUE, TRUE, error);
 }
 
-static gboolean build_direct(RefitPlanBuilder *builder, const RefitProblem *problem,
-                             GError **error) {
-    return refit_strategy_direct.build(builder, problem, error);
-}
-
 static gboolean build_ring(RefitPlanBuilder *builder, const RefitProblem *problem, GError **error) {
     return refit_strategy_ring.build(builder, problem, error);
 }
 
 static const RefitShape shapes[] = {
-    {"at once", build_at_once}, {"whole parts at once", build_whole},
-    {"chains", build_chains},   {"direct", build_direct},
-    {"ring", build_ring},       {NULL, NULL},
+    {"at once", build_at_once},
+    {"whole parts at once", build_whole},
+    {"chains", build_chains},
+    {"ring", build_ring},
+    {NULL, NULL},
 };
 
 const RefitStrategy refit_strategy_refit = {
