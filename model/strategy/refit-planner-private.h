@@ -73,6 +73,32 @@ const RefitPart *refit_planner_whole_stripe(const RefitPlanner *self, RefitCut *
 /* Two parts of one list, the second behind the first. */
 RefitIntervalList *refit_planner_join_lists(const RefitIntervalList *front,
                                             const RefitIntervalList *back);
+/* Holders of the cell in the domain of `rank`: a run of its ascending list, from *first_out on. */
+guint refit_planner_holders_inside(const RefitPlanner *self, const RefitCell *cell, guint rank,
+                                   guint *first_out);
+/*
+ * Who sends `bytes` of the cell to `taker`: a holder that sends to it anyway, unless another one
+ * has sent less by more than half of that. Few and equal messages per rank keep NICs in step.
+ */
+guint refit_planner_choose_sender(RefitPlanner *self, const RefitCell *cell, guint taker,
+                                  guint64 bytes);
+/* Adds a transfer over the network, after the transfer *dep unless that is NULL. Returns it. */
+guint refit_planner_bring(RefitPlanner *self, guint class_index, const RefitPart *part,
+                          guint sender, guint taker, const guint *dep);
+
+/*
+ * Serves needers of a domain that holds the cell, so that nothing enters it: those that hold it
+ * copy it. When the others are no more than the holders, each gets it from one of them; else they
+ * are noted as an arrival, which takes it in by stripes and swaps these.
+ */
+void refit_planner_serve_inside(RefitPlanner *self, guint class_index, const RefitCell *cell,
+                                const RefitArrival *arrival);
+/* Stripes of the current cell into a domain that holds it: arrival `number`, noted before. */
+void refit_planner_bring_stripes_inside(RefitPlanner *self, guint class_index,
+                                        const RefitCell *cell, RefitCut *cuts, guint number);
+/* Stripe `index` of the current cell from domain to domain, over its first `n_network` arrivals. */
+void refit_planner_chain_stripe(RefitPlanner *self, guint class_index, const RefitCell *cell,
+                                RefitCut *cut, guint index, guint n_network);
 /* Finishes the needers of each domain over NVLink, once the cell's stripes have been brought in. */
 void refit_planner_exchange(RefitPlanner *self, guint class_index, const RefitCell *cell);
 

@@ -19,6 +19,10 @@
  * and from it the share that relays must take over. The model is cut in batches over which the
  * three stages overlap; all pipeline stages send in all of them. Cost: one transfer per cell and
  * needer, g of them where relays help, plus one per pair of needers of a cell in one domain.
+ *
+ * That is the usual shape of its plans. Others are the same in one batch, with fewer messages; with
+ * parts that are not cut into stripes, with fewer still; in chains instead of relays
+ * (refit-planner-chains.c); and M2N's ring. All bring each byte into a domain once.
  */
 
 #include "model/problem/refit-bound.h"
@@ -51,11 +55,8 @@ static guint least_sent(const RefitPlanner *self, const RefitCell *cell) {
     return best;
 }
 
-/*
- * Who sends `bytes` of the cell to `taker`: a holder that sends to it anyway, unless another one
- * has sent less by more than half of that. Few and equal messages per rank keep NICs in step.
- */
-static guint choose_sender(RefitPlanner *self, const RefitCell *cell, guint taker, guint64 bytes) {
+guint refit_planner_choose_sender(RefitPlanner *self, const RefitCell *cell, guint taker,
+                                  guint64 bytes) {
     guint *known = self->known + (gsize)taker * MAX_KNOWN, *n_known = &self->n_known[taker];
     guint least = least_sent(self, cell), best = least;
     guint64 limit = self->sent[least] + MAX(bytes / 2, self->even_bytes);
@@ -72,9 +73,8 @@ static guint choose_sender(RefitPlanner *self, const RefitCell *cell, guint take
     return best;
 }
 
-/* Holders of the cell in the domain of `rank`: a run of the ascending list. */
-static guint holders_inside(const RefitPlanner *self, const RefitCell *cell, guint rank,
-                            guint *first_out) {
+guint refit_planner_holders_inside(const RefitPlanner *self, const RefitCell *cell, guint rank,
+                                   guint *first_out) {
     guint domain = refit_topology_domain_of(self->topology, rank);
     guint first = 0, n = 0;
 
@@ -86,64 +86,6 @@ static guint holders_inside(const RefitPlanner *self, const RefitCell *cell, gui
         n++;
     *first_out = first;
     return n;
-}
-
-/* ---- domains that hold the cell ---- */
-
-static guint least_sent_inside(const RefitPlanner *self, const guint *holders, guint n) {
-    guint best = holders[0];
-
-    for (guint i = 1; i < n; i++)
-        if (self->sent_inside[holders[i]] < self->sent_inside[best])
-            best = holders[i];
-    return best;
-}
-
-/* Over NVLink, from the holder that has sent least that way. Returns the transfer. */
-static guint bring_inside(RefitPlanner *self, guint class_index, const RefitPart *part,
-                          const guint *holders, guint n_holders, guint taker) {
-    guint sender = least_sent_inside(self, holders, n_holders);
-
-    self->sent_inside[sender] += part->bytes * self->problem->classes[class_index].n_members;
-    return refit_plan_builder_add(self->builder, class_index, part->region, sender, taker,
-                                  self->chains ? self->network_stage : self->exchange_stage,
-                                  REFIT_LANDING_HOME, NULL, 0);
-}
-
-/*
- * The domain holds the cell already, so nothing enters it. Needers that hold it copy it. When the
- * others are no more than the holders, each gets it from one of them; else they are noted as an
- * arrival, which takes it in by stripes and swaps these, so that the holders send it once.
- */
-static void serve_inside(RefitPlanner *self, guint class_index, const RefitCell *cell,
-                         const RefitArrival *arrival) {
-    const RefitClass *klass = &self->problem->classes[class_index];
-    guint64 bytes = refit_class_bytes(klass, cell->volume);
-    RefitPart whole = {refit_plan_builder_region(self->builder, &cell->region), bytes};
-    const guint *holders = cell->holders + arrival->first_inside;
-    guint first = self->inside->len, n;
-
-    for (guint i = 0; i < arrival->n_ranks; i++) {
-        guint needer = arrival->ranks[i];
-
-        if (refit_ranks_contain(cell->holders, cell->n_holders, needer))
-            refit_plan_builder_add(self->builder, class_index, whole.region, needer, needer,
-                                   self->exchange_stage, REFIT_LANDING_HOME, NULL, 0);
-        else
-            g_array_append_val(self->inside, needer);
-    }
-    n = self->inside->len - first;
-    if (n > arrival->n_inside && bytes * klass->n_members >= self->even_bytes) {
-        RefitArrival others = {.ranks = &g_array_index(self->inside, guint, first),
-                               .n_ranks = n,
-                               .first_inside = arrival->first_inside,
-                               .n_inside = arrival->n_inside};
-        g_array_append_val(self->insiders, others);
-        return;
-    }
-    for (guint i = 0; i < n; i++)
-        bring_inside(self, class_index, &whole, holders, arrival->n_inside,
-                     g_array_index(self->inside, guint, first + i));
 }
 
 /* ---- stripes and slices ---- */
@@ -278,8 +220,8 @@ static RefitCut *cut_cell(RefitPlanner *self, const RefitClass *klass, const Ref
 
 /* ---- transfers ---- */
 
-static guint bring(RefitPlanner *self, guint class_index, const RefitPart *part, guint sender,
-                   guint taker, const guint *dep) {
+guint refit_planner_bring(RefitPlanner *self, guint class_index, const RefitPart *part,
+                          guint sender, guint taker, const guint *dep) {
     guint64 bytes = part->bytes * self->problem->classes[class_index].n_members;
 
     self->sent[sender] += bytes;
@@ -306,20 +248,21 @@ static void bring_stripe(RefitPlanner *self, guint class_index, const RefitCell 
         const RefitPart *part =
             cut->slice > 0 ? &cut->direct[i] : refit_planner_whole_stripe(self, cut);
         guint taker = takers[group[i].first_taker + index];
-        guint sender = pass_on ? takers[group[i - 1].first_taker + index]
-                               : choose_sender(self, cell, taker, part->bytes * n_members);
+        guint sender =
+            pass_on ? takers[group[i - 1].first_taker + index]
+                    : refit_planner_choose_sender(self, cell, taker, part->bytes * n_members);
 
-        handles[i][0] =
-            bring(self, class_index, part, sender, taker, pass_on ? handles[i - 1] : NULL);
+        handles[i][0] = refit_planner_bring(self, class_index, part, sender, taker,
+                                            pass_on ? handles[i - 1] : NULL);
     }
     for (guint hop = 1; hop < n_hops; hop++) {
         for (guint i = 0; i < n; i++) {
             guint before = (i + n - 1) % n;
 
-            handles[i][hop] =
-                bring(self, class_index, &cut->slices[(i + n - hop) % n],
-                      takers[group[before].first_taker + index],
-                      takers[group[i].first_taker + index], &handles[before][hop - 1]);
+            handles[i][hop] = refit_planner_bring(
+                self, class_index, &cut->slices[(i + n - hop) % n],
+                takers[group[before].first_taker + index], takers[group[i].first_taker + index],
+                &handles[before][hop - 1]);
         }
     }
     for (guint i = 0; i < n; i++) {
@@ -381,11 +324,12 @@ static void list_arrivals(RefitPlanner *self, guint class_index, const RefitCell
 
         n = refit_domain_run(self->topology, cell->needers, cell->n_needers, first);
         arrival.n_ranks = n;
-        arrival.n_inside = holders_inside(self, cell, arrival.ranks[0], &arrival.first_inside);
+        arrival.n_inside =
+            refit_planner_holders_inside(self, cell, arrival.ranks[0], &arrival.first_inside);
         if (arrival.n_inside == 0)
             g_array_append_val(self->arrivals, arrival);
         else if (serve)
-            serve_inside(self, class_index, cell, &arrival);
+            refit_planner_serve_inside(self, class_index, cell, &arrival);
     }
     if (self->arrivals->len == 0)
         return;
@@ -427,88 +371,6 @@ static guint wanted_stripes(const RefitPlanner *self, const RefitClass *klass, g
     return (guint)MIN(wanted, levels); /* a tree for each; more would cost more than `n` do */
 }
 
-/* Stripes into a domain that holds the cell, for its other needers. */
-static void bring_stripes_inside(RefitPlanner *self, guint class_index, const RefitCell *cell,
-                                 RefitCut *cuts, guint number) {
-    const RefitArrival *arrival = &g_array_index(self->arrivals, RefitArrival, number);
-
-    for (guint i = 0; i < self->cuts->len; i++) {
-        RefitLanded *landed =
-            &g_array_index(self->landed, RefitLanded, number * self->cuts->len + i);
-
-        if (refit_region_is_empty(&cuts[i].stripe))
-            continue;
-        landed->n = 1;
-        landed->handles[0] =
-            bring_inside(self, class_index, refit_planner_whole_stripe(self, &cuts[i]),
-                         cell->holders + arrival->first_inside, arrival->n_inside,
-                         g_array_index(self->takers, guint, arrival->first_taker + i));
-    }
-}
-
-/*
- * Who begins the chain of a part: the rank in the domain of `holder`, itself or another, whose NIC
- * has sent least. One that does not hold the cell gets the part over NVLink, to send it on: few
- * holders thus use all NICs of their domain. Returns it, and in *handle_out the transfer by which
- * it has the part.
- */
-static guint begin_chain(RefitPlanner *self, guint class_index, const RefitCell *cell,
-                         const RefitPart *part, guint holder, guint *handle_out) {
-    const guint *ranks = (const guint *)(gpointer)self->everyone->data;
-    guint64 bytes = part->bytes * self->problem->classes[class_index].n_members;
-    guint domain = refit_topology_domain_of(self->topology, holder), best = holder;
-    guint first_inside, n_inside;
-
-    for (guint i = 0; i < self->everyone->len; i++)
-        if (refit_topology_domain_of(self->topology, ranks[i]) == domain &&
-            self->sent[ranks[i]] + bytes < self->sent[best])
-            best = ranks[i];
-    if (refit_ranks_contain(cell->holders, cell->n_holders, best))
-        return best;
-    n_inside = holders_inside(self, cell, best, &first_inside);
-    holder = least_sent_inside(self, cell->holders + first_inside, n_inside);
-    self->sent_inside[holder] += bytes;
-    *handle_out = refit_plan_builder_add(self->builder, class_index, part->region, holder, best,
-                                         self->network_stage, REFIT_LANDING_RELAY, NULL, 0);
-    return best;
-}
-
-/*
- * Stripe `index` from domain to domain: from a taker in a holder's domain, if there is one that has
- * it by then, else from where begin_chain() says.
- */
-static void chain_stripe(RefitPlanner *self, guint class_index, const RefitCell *cell,
-                         RefitCut *cut, guint index, guint n_network) {
-    const RefitClass *klass = &self->problem->classes[class_index];
-    const RefitArrival *arrivals = (const RefitArrival *)(gpointer)self->arrivals->data;
-    const guint *takers = (const guint *)(gpointer)self->takers->data;
-    const RefitPart *part = refit_planner_whole_stripe(self, cut);
-    RefitLanded *landed = (RefitLanded *)(gpointer)self->landed->data + index;
-    guint n_stripes = self->cuts->len, sender, handle;
-    const guint *dep = NULL;
-
-    if (n_network < self->arrivals->len) {
-        dep = landed[n_network * n_stripes].handles;
-        sender = takers[arrivals[n_network].first_taker + index];
-    } else {
-        guint holder = choose_sender(self, cell, takers[arrivals[0].first_taker + index],
-                                     part->bytes * klass->n_members);
-
-        handle = G_MAXUINT;
-        sender = begin_chain(self, class_index, cell, part, holder, &handle);
-        if (handle != G_MAXUINT)
-            dep = &handle;
-    }
-    for (guint a = 0; a < n_network; a++) {
-        guint taker = takers[arrivals[a].first_taker + index];
-
-        landed[a * n_stripes].n = 1;
-        landed[a * n_stripes].handles[0] = bring(self, class_index, part, sender, taker, dep);
-        dep = landed[a * n_stripes].handles;
-        sender = taker;
-    }
-}
-
 static void add_cell(RefitPlanner *self, guint class_index, const RefitCell *cell, guint number) {
     const RefitClass *klass = &self->problem->classes[class_index];
     guint64 bytes = refit_class_bytes(klass, cell->volume);
@@ -527,10 +389,10 @@ static void add_cell(RefitPlanner *self, guint class_index, const RefitCell *cel
     g_array_set_size(self->landed, 0);
     g_array_set_size(self->landed, self->arrivals->len * n_stripes);
     for (guint a = n_network; a < self->arrivals->len; a++)
-        bring_stripes_inside(self, class_index, cell, cuts, a);
+        refit_planner_bring_stripes_inside(self, class_index, cell, cuts, a);
     for (guint i = 0; i < n_stripes && self->chains && n_network > 0; i++)
         if (!refit_region_is_empty(&cuts[i].stripe))
-            chain_stripe(self, class_index, cell, &cuts[i], i, n_network);
+            refit_planner_chain_stripe(self, class_index, cell, &cuts[i], i, n_network);
     for (guint a = 0; a < n_network && !self->chains; a += n) {
         double share = self->relayed[least_sent(self, cell)];
 
