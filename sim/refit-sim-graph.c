@@ -17,7 +17,7 @@
 #define RESOLUTION_SHARE 0.0005
 #define RESOLUTION_OF_ROW 0.06
 /* Turn by turn, merging dates keeps ranks out of step that wait for each other in every turn. So it
- * begins with more of them and is finer by this factor: measured in docs/sim.md. */
+ * begins with more of them and is finer by this factor. */
 #define EXACT_TURNS 200000
 #define EXACT_FINER 0.03
 
