@@ -67,6 +67,7 @@
         ENGINE_STACK(EXPERT_DOWN, "experts.down_proj_blocks", "experts.w2_weight"),                \
         ENGINE_STACK(EXPERT_DOWN, "experts.down_proj_scales", "experts.w2_weight_scale"),          \
         ENGINE_STACK_T(EXPERT_GATE_UP_T, "experts.gate_up_proj", "experts.w13_weight"),            \
+        ENGINE_STACK_T(EXPERT_GATE_UP_HALVES_T, "experts.gate_up_proj", "experts.w13_weight"),     \
         ENGINE_STACK_T(EXPERT_DOWN_T, "experts.down_proj", "experts.w2_weight")
 #define ENGINE_EXPERT_BIASES(w13, w2)                                                              \
     ENGINE_STACK(EXPERT_GATE_UP_BIAS, "experts.gate_up_proj_bias", "experts." w13),                \
@@ -219,6 +220,8 @@ const RefitPacking refit_packings_megatron[] = {
     MEGATRON_EXPERT(EXPERT_DOWN, "mlp.experts.down_proj", "linear_fc2.weight", OWN, 0, FALSE, ONE),
     MEGATRON_EXPERT(EXPERT_GATE_UP_T, "mlp.experts.gate_up_proj", "linear_fc1.weight", BLOCKS, 0,
                     TRUE, PAIRS),
+    MEGATRON_EXPERT(EXPERT_GATE_UP_HALVES_T, "mlp.experts.gate_up_proj", "linear_fc1.weight",
+                    BLOCKS, 0, TRUE, HALVES),
     MEGATRON_EXPERT(EXPERT_DOWN_T, "mlp.experts.down_proj", "linear_fc2.weight", OWN, 0, TRUE, ONE),
     MEGATRON_EXPERT(EXPERT_GATE_UP_BIAS, "mlp.experts.gate_up_proj_bias", "linear_fc1.bias", BLOCKS,
                     0, FALSE, PAIRS),

@@ -197,19 +197,9 @@ static gboolean read_scale(RefitNode *item, const NamePattern *pattern, NamePatt
 }
 
 static gboolean read_role(RefitNode *item, RefitTensor *tensor, GError **error) {
-    static const char *const names[] = {
-#define X(suffix, name) name,
-        REFIT_ROLE_MAP(X)
-#undef X
-            NULL,
-    };
     RefitNode *node = refit_node_get(item, "role");
-    guint role = REFIT_ROLE_OTHER;
-    if (node != NULL && !refit_node_choice(node, names, &role, error)) {
-        return FALSE;
-    }
-    tensor->role = (RefitRole)role;
-    return TRUE;
+    tensor->role = REFIT_ROLE_OTHER;
+    return node == NULL || refit_role_read(node, &tensor->role, error);
 }
 
 static gboolean read_item(RefitModelBuilder *builder, RefitNode *item, NamePattern *pattern,

@@ -307,9 +307,13 @@ gint refit_name_number(const char *name, const char *word);
 
 /* What cannot be seen in a list of tensors, or only in part of it. */
 typedef struct {
+    const char *family; /* static, of refit_model_families(); NULL: none */
     guint n_layers, n_experts, n_heads, n_kv_heads;
     gboolean tied_embeddings;
 } RefitModelCounts;
+
+/* The family that `text` begins with, up to a comma, as refit_model_families() has it; or NULL. */
+const char *refit_model_family_name(const char *text);
 
 /* As refit_model_new(), with these counts. */
 RefitModel *refit_model_new_counted(const char *name, const RefitTensor *tensors, guint n_tensors,
