@@ -108,6 +108,9 @@ guint64 cli_peak_rss_bytes(void);
 gboolean cli_load_case(const Cli *cli, const char *name, RefitCase **case_out,
                        RefitProblem **problem_out, GError **error) G_GNUC_WARN_UNUSED_RESULT;
 /* Prints what the case is: model, sides, topology, costs that are on, budget. */
+/* Tensors that no family knows, with their bytes; nothing when there are none. */
+void cli_print_unknown(const RefitModel *model);
+void cli_json_unknown(RefitJson *json, const RefitModel *model);
 void cli_print_case(const RefitCase *refit_case);
 /* The forms of the weights: on the wire, held by the source, installed by each destination. */
 typedef struct {

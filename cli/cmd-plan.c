@@ -78,6 +78,7 @@ static void print_json(const Cli *cli, const RefitSchedule *schedule, const Refi
     refit_json_begin_object(json, NULL);
     refit_json_string(json, "schema", "refit.plan-summary/1");
     refit_json_string(json, "case", refit_case->name);
+    cli_json_unknown(json, refit_case->model);
     refit_json_string(json, "strategy", plan->strategy);
     refit_json_string(json, "digest", plan->digest);
     refit_json_uint(json, "transfers", cli_count_transfers(plan));

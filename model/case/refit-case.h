@@ -14,6 +14,7 @@
  *   profile: nemo-rl                  # default: refit
  *   budget: {time: 3s, staging: 2GiB} # optional
  *   failed_ranks: [3, 8-15]           # optional: GPUs that are gone
+ *   unknown: whole                    # optional: see refit-unknown.h
  *   note: free text                   # optional
  *
  * Ranks are GPUs of the topology. The source side takes `gpus` GPUs from 0 on, each destination

@@ -228,8 +228,9 @@ static gboolean cut_tensor(const RefitEngine *engine, const RefitTensor *tensor,
     cut->repeat = 1;
     if (how == REFIT_CUT_VOCABULARY)
         return cut_vocabulary(tensor, &size, cut, error);
-    if (how == REFIT_CUT_KV) {
-        if (!refit_layout_check_kv_heads(engine->model, &size, error))
+    if (how == REFIT_CUT_KV && size.value > 1) {
+        if (!refit_layout_check_known_heads(engine->model, tensor, &size, error) ||
+            !refit_layout_check_kv_heads(engine->model, &size, error))
             return FALSE;
         if (kv_heads % size.value != 0) {
             cut->repeat = size.value / kv_heads;

@@ -196,5 +196,6 @@ const RefitFramework refit_framework_sglang = {
     .packings = refit_packings_sglang,
     .prefixes = refit_prefixes_sglang,
     .keys = keys,
+    .by_role = refit_layout_always_by_role,
     .generate = generate,
 };

@@ -142,5 +142,6 @@ const RefitFramework refit_framework_vllm = {
     .packings = refit_packings_vllm,
     .prefixes = refit_prefixes_vllm,
     .keys = keys,
+    .by_role = refit_layout_always_by_role,
     .generate = generate,
 };
