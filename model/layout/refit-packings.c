@@ -30,6 +30,7 @@
 /* Without a gate the up projection stands alone. */
 #define ENGINE_FFN                                                                                 \
     {REFIT_ROLE_DENSE_GATE, "gate_proj.*", "gate_up_proj.*", .pack = REFIT_PACK_CONCAT},           \
+        {REFIT_ROLE_DENSE_UP, "mixer.up_proj.*", "mixer.up_proj.*", .pack = REFIT_PACK_OWN},       \
         {REFIT_ROLE_DENSE_UP, "up_proj.*", "gate_up_proj.*", .pack = REFIT_PACK_CONCAT,            \
          .part = 1},                                                                               \
         {REFIT_ROLE_SHARED_GATE, "gate_proj.*", "gate_up_proj.*", .pack = REFIT_PACK_CONCAT},      \
@@ -77,7 +78,7 @@ const RefitPacking refit_packings_vllm[] = {
     ENGINE_ATTENTION,
     {REFIT_ROLE_MLA_Q_A, "q_a_proj.*", "fused_qkv_a_proj.*", .pack = REFIT_PACK_CONCAT},
     {REFIT_ROLE_MLA_KV_A, "kv_a_proj_with_mqa.*", "fused_qkv_a_proj.*", .pack = REFIT_PACK_CONCAT,
-     .part = 1},
+     .part = 1, .option = REFIT_PACKING_COMPRESSED_Q},
     ENGINE_SSM,
     ENGINE_FFN,
     ENGINE_EXPERTS,
@@ -103,7 +104,7 @@ const RefitPacking refit_packings_sglang[] = {
     ENGINE_ATTENTION,
     {REFIT_ROLE_MLA_Q_A, "q_a_proj.*", "fused_qkv_a_proj_with_mqa.*", .pack = REFIT_PACK_CONCAT},
     {REFIT_ROLE_MLA_KV_A, "kv_a_proj_with_mqa.*", "fused_qkv_a_proj_with_mqa.*",
-     .pack = REFIT_PACK_CONCAT, .part = 1},
+     .pack = REFIT_PACK_CONCAT, .part = 1, .option = REFIT_PACKING_COMPRESSED_Q},
     ENGINE_SSM,
     SGLANG_SLOT(SHARED_GATE, "gate_proj.*", "w13_*", 0),
     SGLANG_SLOT(SHARED_UP, "up_proj.*", "w13_*", 1),
@@ -188,6 +189,7 @@ const RefitPacking refit_packings_megatron[] = {
     MEGATRON_QKV("mixer"),
     MEGATRON(MLA_Q_A, "self_attn.q_a_proj.*", "self_attention.linear_q_down_proj.*"),
     MEGATRON(MLA_Q_B, "self_attn.q_b_proj.*", "self_attention.linear_q_up_proj.*"),
+    MEGATRON(MLA_Q_B, "self_attn.q_proj.*", "self_attention.linear_q_proj.*"),
     MEGATRON(MLA_KV_A, "self_attn.kv_a_proj_with_mqa.*", "self_attention.linear_kv_down_proj.*"),
     MEGATRON(MLA_KV_B, "self_attn.kv_b_proj.*", "self_attention.linear_kv_up_proj.*"),
     MEGATRON_IN("qkv", 0),
@@ -205,6 +207,8 @@ const RefitPacking refit_packings_megatron[] = {
     MEGATRON(ROUTER, "block_sparse_moe.gate.e_score_correction_bias", "mlp.router.expert_bias"),
     MEGATRON(ROUTER, "block_sparse_moe.e_score_correction_bias", "mlp.router.expert_bias"),
     MEGATRON_GATED(DENSE, "mlp", "mlp"),
+    MEGATRON(DENSE_UP, "mixer.up_proj.*", "mlp.linear_fc1.*"),
+    MEGATRON(DENSE_DOWN, "mixer.down_proj.*", "mlp.linear_fc2.*"),
     MEGATRON_GATED(SHARED, "mlp.shared_experts", "mlp.shared_experts"),
     MEGATRON_GATED(SHARED, "mlp.shared_expert", "mlp.shared_experts"),
     MEGATRON_GATED(SHARED, "mixer.shared_experts", "mlp.shared_experts"),

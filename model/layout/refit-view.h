@@ -61,6 +61,7 @@ typedef struct _RefitPacking {
 typedef enum {
     REFIT_PACKING_GROUPED_EXPERTS = 1 << 0, /* one parameter for all experts of a layer */
     REFIT_PACKING_SHARED_SLOT = 1 << 1,     /* the shared expert is one more routed one */
+    REFIT_PACKING_COMPRESSED_Q = 1 << 2,    /* latent attention compresses queries, too */
 } RefitPackingOption;
 
 /*

@@ -22,6 +22,7 @@ typedef enum {
     CHANGE_RENAME, /* our `other` is their `key` */
     CHANGE_SQUARE, /* our `other` is each of the two numbers of their `key` */
     CHANGE_REFUSE, /* `key` may only say no */
+    CHANGE_STATED, /* `key` must be there, if only as null: the model code has another default */
 } ChangeKind;
 
 typedef struct {
@@ -45,6 +46,9 @@ typedef struct {
     { CHANGE_SQUARE, section, key, other }
 #define REFUSE(key)                                                                                \
     { CHANGE_REFUSE, NULL, key, NULL }
+
+#define STATED(key)                                                                                \
+    { CHANGE_STATED, NULL, key, NULL }
 
 #define DENSE_LINEARS "linears: [attention, dense], scale: bf16"
 #define MOE_LINEARS "linears: [attention, expert], scale: bf16"
@@ -77,12 +81,12 @@ static const HubType types[] = {
      "DeepseekV3ForCausalLM",
      "deepseek_v3",
      DEEPSEEK_LINEARS,
-     {REFUSE("attention_bias")}},
+     {REFUSE("attention_bias"), STATED("q_lora_rank")}},
     {"kimi_k2",
      "KimiK2ForCausalLM",
      "deepseek_v3",
      DEEPSEEK_LINEARS,
-     {REFUSE("attention_bias"), SET(NULL, "rotary_inv_freq", "56")}},
+     {REFUSE("attention_bias"), STATED("q_lora_rank"), SET(NULL, "rotary_inv_freq", "56")}},
     {"glm4_moe", "Glm4MoeForCausalLM", "glm4_moe", NULL, {RENAME("use_qk_norm", "qk_norm")}},
     {"gpt_oss", "GptOssForCausalLM", "gpt_oss", "linears: [expert]", {{0}}},
     {"nemotron_h",
@@ -219,6 +223,7 @@ static gboolean apply(RefitNode *config, const Change *change, GError **error) {
             return FALSE;
         }
         return TRUE;
+    case CHANGE_STATED: /* before nulls were dropped */
     case CHANGE_NONE:
     default:
         return TRUE;
@@ -326,9 +331,15 @@ RefitModel *refit_hub_config_parse(RefitDoc *doc, const char *name,
         report_type(root, error);
         return NULL;
     }
+    RefitNode *config = text_config(root);
+    for (guint i = 0; i < MAX_CHANGES && type->changes[i].kind != CHANGE_NONE; i++) {
+        if (type->changes[i].kind == CHANGE_STATED &&
+            refit_node_require(config, type->changes[i].key, error) == NULL) {
+            return NULL;
+        }
+    }
     refit_yaml_drop_nulls(root);
     refit_node_consume_all(root);
-    RefitNode *config = text_config(root);
     if (config != root) {
         link_outer(root, config);
     }

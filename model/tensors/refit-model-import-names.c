@@ -42,6 +42,10 @@ static const char *const small_models[] = {
     "kv_lora_rank: 29, qk_nope_head_dim: 31, qk_rope_head_dim: 37, v_head_dim: 41, "
     "intermediate_size: 307, moe_intermediate_size: 401, n_routed_experts: 5, "
     "n_shared_experts: 3, first_k_dense_replace: 1}",
+    "deepseek_v3, config: {hidden_size: 101, vocab_size: 211, num_hidden_layers: 1, "
+    "num_attention_heads: 6, kv_lora_rank: 29, qk_nope_head_dim: 31, qk_rope_head_dim: 37, "
+    "v_head_dim: 41, intermediate_size: 307, moe_intermediate_size: 401, n_routed_experts: 5, "
+    "n_shared_experts: 3, first_k_dense_replace: 0}",
     "glm4_moe, config: {hidden_size: 101, vocab_size: 211, num_hidden_layers: 2, "
     "num_nextn_predict_layers: 1, num_attention_heads: 6, num_key_value_heads: 2, head_dim: 17, "
     "attention_bias: true, qk_norm: true, intermediate_size: 307, moe_intermediate_size: 401, "
@@ -59,8 +63,8 @@ static const char *const small_models[] = {
     "gpt_oss, config: {hidden_size: 101, vocab_size: 211, num_hidden_layers: 1, "
     "num_attention_heads: 6, num_key_value_heads: 2, head_dim: 17, attention_bias: true, "
     "intermediate_size: 307, num_local_experts: 5}",
-    "nemotron_h, config: {hidden_size: 101, vocab_size: 211, num_hidden_layers: 3, "
-    "hybrid_override_pattern: \"M*E\", num_nextn_predict_layers: 1, "
+    "nemotron_h, config: {hidden_size: 101, vocab_size: 211, num_hidden_layers: 4, "
+    "hybrid_override_pattern: \"M*E-\", intermediate_size: 307, num_nextn_predict_layers: 1, "
     "mtp_hybrid_override_pattern: \"*E\", num_attention_heads: 6, num_key_value_heads: 2, "
     "head_dim: 17, mamba_num_heads: 9, mamba_head_dim: 19, n_groups: 3, ssm_state_size: 13, "
     "conv_kernel: 4, use_conv_bias: true, moe_intermediate_size: 401, moe_latent_size: 43, "
@@ -634,6 +638,7 @@ gboolean refit_headers_name(RefitHeaders *headers, const RefitModel *like, Refit
         .family = refit_model_family(like),
         .n_layers = refit_model_n_layers(like),
         .n_experts = refit_model_n_experts(like),
+        .n_expert_groups = refit_model_n_expert_groups(like),
         .n_heads = refit_model_n_heads(like),
         .n_kv_heads = refit_model_n_kv_heads(like),
         .tied_embeddings = refit_model_tied_embeddings(like),

@@ -283,6 +283,7 @@ static const RefitFactUse list_uses[] = {
     {REFIT_FACT_TIE_WORD_EMBEDDINGS, FALSE},
     {REFIT_FACT_NUM_ATTENTION_HEADS, FALSE},
     {REFIT_FACT_NUM_KEY_VALUE_HEADS, FALSE},
+    {REFIT_FACT_N_GROUP, FALSE},
 };
 
 /* Heads cannot be seen in shapes; a list may state them. */
@@ -293,6 +294,7 @@ static gboolean read_list_config(RefitModelBuilder *builder, RefitNode *root, GE
     }
     RefitNode *config =
         refit_family_read_config(builder, root, list_uses, G_N_ELEMENTS(list_uses), facts, error);
+    builder->n_expert_groups = config != NULL ? (guint)facts[REFIT_FACT_N_GROUP] : 0;
     return config != NULL && refit_family_derive_kv_heads(builder, config, facts, error);
 }
 

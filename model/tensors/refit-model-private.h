@@ -50,6 +50,7 @@ G_BEGIN_DECLS
     X(NUM_EXPERTS, "num_experts", COUNT, 1, REFIT_MODEL_MAX_COUNT)                                 \
     X(N_ROUTED_EXPERTS, "n_routed_experts", COUNT, 1, REFIT_MODEL_MAX_COUNT)                       \
     X(N_SHARED_EXPERTS, "n_shared_experts", COUNT, 0, REFIT_MODEL_MAX_COUNT)                       \
+    X(N_GROUP, "n_group", COUNT, 1, REFIT_MODEL_MAX_COUNT)                                         \
     X(NUM_EXPERTS_PER_TOK, "num_experts_per_tok", COUNT, 1, REFIT_MODEL_MAX_COUNT)                 \
     X(FIRST_K_DENSE_REPLACE, "first_k_dense_replace", COUNT, 0, REFIT_MODEL_MAX_COUNT)             \
     X(MOE_LAYER_FREQ, "moe_layer_freq", COUNT, 1, 1)                                               \
@@ -121,6 +122,7 @@ typedef enum {
     REFIT_FACT_KV_WIDTH, /* all key or all value heads */
     REFIT_FACT_O_BIAS,
     REFIT_FACT_FULL_QK_NORM, /* query and key norms over all heads instead of one */
+    REFIT_FACT_MLA_PLAIN_Q,  /* queries are not compressed: one projection */
     REFIT_FACT_MLA_Q_WIDTH,  /* query heads, with and without position part */
     REFIT_FACT_MLA_KV_A,     /* compressed keys and values and the shared position part */
     REFIT_FACT_MLA_KV_WIDTH, /* keys without position part and values of all heads */
@@ -273,7 +275,7 @@ typedef struct {
     guint64 parameters_all;  /* with MTP layers, also when options leave them out */
 
     /* Written by the family. */
-    guint n_layers, n_experts, n_heads, n_kv_heads;
+    guint n_layers, n_experts, n_expert_groups, n_heads, n_kv_heads;
     gboolean tied_embeddings;
 } RefitModelBuilder;
 
@@ -308,7 +310,7 @@ gint refit_name_number(const char *name, const char *word);
 /* What cannot be seen in a list of tensors, or only in part of it. */
 typedef struct {
     const char *family; /* static, of refit_model_families(); NULL: none */
-    guint n_layers, n_experts, n_heads, n_kv_heads;
+    guint n_layers, n_experts, n_expert_groups, n_heads, n_kv_heads;
     gboolean tied_embeddings;
 } RefitModelCounts;
 

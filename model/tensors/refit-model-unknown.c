@@ -99,6 +99,7 @@ RefitModel *refit_model_state_roles(RefitModel *model, RefitNode *roles, GError 
         .family = refit_model_family(model),
         .n_layers = refit_model_n_layers(model),
         .n_experts = refit_model_n_experts(model),
+        .n_expert_groups = refit_model_n_expert_groups(model),
         .n_heads = refit_model_n_heads(model),
         .n_kv_heads = refit_model_n_kv_heads(model),
         .tied_embeddings = refit_model_tied_embeddings(model),

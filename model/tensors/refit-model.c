@@ -22,7 +22,7 @@ struct _RefitModel {
     RefitTensor *tensors;
     GStringChunk *names;
     guint64 parameters, bytes;
-    guint n_layers, n_experts, n_heads, n_kv_heads;
+    guint n_layers, n_experts, n_expert_groups, n_heads, n_kv_heads;
     gboolean tied_embeddings;
 };
 
@@ -406,6 +406,7 @@ static RefitModel *model_new(RefitModelBuilder *builder, char *name) {
     model->bytes = builder->bytes;
     model->n_layers = builder->n_layers;
     model->n_experts = builder->n_experts;
+    model->n_expert_groups = builder->n_expert_groups;
     model->n_heads = builder->n_heads;
     model->n_kv_heads = builder->n_kv_heads;
     model->tied_embeddings = builder->tied_embeddings;
@@ -470,6 +471,7 @@ RefitModel *refit_model_new_counted(const char *name, const RefitTensor *tensors
     }
     builder.n_layers = counts->n_layers;
     builder.n_experts = counts->n_experts;
+    builder.n_expert_groups = counts->n_expert_groups;
     builder.n_heads = counts->n_heads;
     builder.n_kv_heads = counts->n_kv_heads;
     builder.tied_embeddings = counts->tied_embeddings;
@@ -555,6 +557,10 @@ guint refit_model_n_layers(const RefitModel *model) {
 
 guint refit_model_n_experts(const RefitModel *model) {
     return model->n_experts;
+}
+
+guint refit_model_n_expert_groups(const RefitModel *model) {
+    return model->n_expert_groups;
 }
 
 guint refit_model_n_heads(const RefitModel *model) {

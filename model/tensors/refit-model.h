@@ -210,7 +210,9 @@ guint64 refit_model_parameters(const RefitModel *model);
 guint64 refit_model_bytes(const RefitModel *model);
 guint refit_model_n_layers(const RefitModel *model);  /* decoder layers without MTP */
 guint refit_model_n_experts(const RefitModel *model); /* routed experts per MoE layer, 0 if none */
-guint refit_model_n_heads(const RefitModel *model);   /* attention heads, 0 when unknown */
+/* Groups that routers choose experts from, n_group of a config; 0 when unknown. */
+guint refit_model_n_expert_groups(const RefitModel *model);
+guint refit_model_n_heads(const RefitModel *model); /* attention heads, 0 when unknown */
 guint refit_model_n_kv_heads(const RefitModel *model);
 gboolean refit_model_tied_embeddings(const RefitModel *model);
 /* Families known to refit_model_parse, NULL-terminated. Static. */
