@@ -9,7 +9,7 @@
  *   dtype: bf16                       # on the wire: a dtype, native or fp8
  *   mtp: false
  *   train:      {framework: megatron, gpus: 256, tp: 1, pp: 16, ep: 16}
- *   generation: {framework: vllm, gpus: 256, tp: 32, dp: 8}      # or a list of pools
+ *   generation: {framework: vllm, gpus: 256, tp: 32, engines: 8}      # or a list of pools
  *   topology:   {name: dgx-h100, nodes: 64}
  *   profile: nemo-rl                  # default: refit
  *   budget: {time: 3s, staging: 2GiB} # optional

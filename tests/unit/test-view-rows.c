@@ -285,7 +285,8 @@ static void test_shared_slot(void) {
 
     assert_shape(layout, 4, "model.layers.1.mlp.experts.w2_weight", 3, 3, 4, 4);
     g_assert_cmpuint(view->offset, ==, 2 * 4 * 4);
-    g_assert_cmpuint(refit_layout_packing_options(layout), ==, REFIT_PACKING_SHARED_SLOT);
+    g_assert_cmpuint(refit_layout_packing_options(layout), ==,
+                     REFIT_PACKING_SHARED_SLOT | REFIT_PACKING_COMPRESSED_Q);
 }
 
 /*
