@@ -109,6 +109,12 @@ void cli_print_case(const RefitCase *refit_case) {
                            refit_case->n_failed == 1 ? "" : "s", ranks,
                            refit_case->n_failed == 1 ? "it" : "them");
     }
+    RefitValuesGap gap;
+    if (refit_values_find_gap(refit_case, &gap))
+        cli_print_labelled("values", "%s of %s holds %s of the hub's x, %s %s; refit run refuses",
+                           refit_model_tensor(refit_case->model, gap.tensor)->name,
+                           refit_layout_side(refit_case->source), gap.source,
+                           refit_layout_side(refit_case->destinations[gap.pool]), gap.destination);
     print_costs(refit_case->profile);
     cli_print_notes(refit_case->source);
     for (guint d = 0; d < refit_case->n_destinations; d++)

@@ -7,6 +7,7 @@
  */
 
 #include "cli/cli-table.h"
+#include "model/case/refit-values.h"
 #include "model/predict/refit-executor.h"
 #include "model/predict/refit-prediction.h"
 #include "model/strategy/refit-strategy.h"

@@ -45,9 +45,16 @@ static RefitModel *load_model(const Reading *reading, const RefitModelOptions *o
         return NULL;
     g_autoptr(RefitModel) model =
         refit_store_load_model(reading->store, name, options, node, error);
-    if (!model || !reading->unknown.roles)
+    RefitNode *only = refit_node_get(reading->root, "only");
+    RefitNode *except = refit_node_get(reading->root, "except");
+    if (model && reading->unknown.roles) {
+        RefitModel *stated = refit_model_state_roles(model, reading->unknown.roles, error);
+        refit_model_unref(g_steal_pointer(&model));
+        model = stated;
+    }
+    if (!model || (!only && !except))
         return g_steal_pointer(&model);
-    return refit_model_state_roles(model, reading->unknown.roles, error);
+    return refit_model_select(model, only, except, error);
 }
 
 static gboolean read_wire(Reading *reading, GError **error) {

@@ -14,6 +14,8 @@
  *   profile: nemo-rl                  # default: refit
  *   budget: {time: 3s, staging: 2GiB} # optional
  *   failed_ranks: [3, 8-15]           # optional: GPUs that are gone
+ *   only: ["*.mlp.*"]                 # optional: patterns of the tensors that move; all
+ *   except: ["*.gate.weight"]         # optional: patterns of tensors that do not
  *   unknown: whole                    # optional: see refit-unknown.h
  *   note: free text                   # optional
  *

@@ -19,8 +19,10 @@
         REFIT_ROLE_ATTENTION_V, "v_proj.*", "qkv_proj.*", .pack = REFIT_PACK_CONCAT, .part = 2     \
     }
 
+/* Mamba mixers keep the decays that they multiply by, where the hub has their logarithms. */
 #define ENGINE_SSM                                                                                 \
-    {REFIT_ROLE_SSM_IN, "in_proj_qkv.*", "in_proj_qkvz.*", .pack = REFIT_PACK_CONCAT},             \
+    {REFIT_ROLE_SSM_HEAD, "mixer.A_log", "mixer.A", .pack = REFIT_PACK_OWN, .values = "-exp(x)"},  \
+        {REFIT_ROLE_SSM_IN, "in_proj_qkv.*", "in_proj_qkvz.*", .pack = REFIT_PACK_CONCAT},         \
         {REFIT_ROLE_SSM_IN, "in_proj_z.*", "in_proj_qkvz.*", .pack = REFIT_PACK_CONCAT,            \
          .part = 1},                                                                               \
         {REFIT_ROLE_SSM_IN, "in_proj_b.*", "in_proj_ba.*", .pack = REFIT_PACK_CONCAT}, {           \
@@ -182,7 +184,9 @@ const RefitPacking refit_packings_megatron[] = {
     MEGATRON(NORM, "self_attn.k_norm.*", "self_attention.k_layernorm.*"),
     MEGATRON(NORM, "self_attn.q_a_layernorm.*", "self_attention.q_layernorm.*"),
     MEGATRON(NORM, "self_attn.kv_a_layernorm.*", "self_attention.kv_layernorm.*"),
-    MEGATRON(NORM, "linear_attn.norm.*", "self_attention.out_norm.*"),
+    /* Megatron-Core has this norm, too, centred on 0, where the hub has it on 1. */
+    {REFIT_ROLE_NORM, "linear_attn.norm.*", "self_attention.out_norm.*", .pack = REFIT_PACK_OWN,
+     .values = "x - 1"},
     MEGATRON(ATTENTION_Q_NORM, "self_attn.q_norm.*", "self_attention.q_layernorm.*"),
     MEGATRON(ATTENTION_K_NORM, "self_attn.k_norm.*", "self_attention.k_layernorm.*"),
     MEGATRON_QKV("self_attn"),

@@ -322,6 +322,10 @@ RefitModel *refit_model_new_counted(const char *name, const RefitTensor *tensors
                                     const RefitModelCounts *counts, GError **error)
     G_GNUC_WARN_UNUSED_RESULT;
 
+/* As refit_model_new(), with the name, form, family and counts of `like`. */
+RefitModel *refit_model_new_like(const RefitModel *like, const RefitTensor *tensors,
+                                 guint n_tensors, GError **error) G_GNUC_WARN_UNUSED_RESULT;
+
 /* ---- what families share ---- */
 
 #define REFIT_LAYER_PREFIX "model.layers.%u."

@@ -95,17 +95,7 @@ RefitModel *refit_model_state_roles(RefitModel *model, RefitNode *roles, GError 
             tensor->role = scaled->role;
         }
     }
-    const RefitModelCounts counts = {
-        .family = refit_model_family(model),
-        .n_layers = refit_model_n_layers(model),
-        .n_experts = refit_model_n_experts(model),
-        .n_expert_groups = refit_model_n_expert_groups(model),
-        .n_heads = refit_model_n_heads(model),
-        .n_kv_heads = refit_model_n_kv_heads(model),
-        .tied_embeddings = refit_model_tied_embeddings(model),
-    };
-    return refit_model_new_counted(refit_model_name(model),
-                                   (const RefitTensor *)(gpointer)tensors->data, n, &counts, error);
+    return refit_model_new_like(model, (const RefitTensor *)(gpointer)tensors->data, n, error);
 }
 
 /* ---- listing ---- */

@@ -480,6 +480,24 @@ RefitModel *refit_model_new_counted(const char *name, const RefitTensor *tensors
     return model;
 }
 
+RefitModel *refit_model_new_like(const RefitModel *like, const RefitTensor *tensors,
+                                 guint n_tensors, GError **error) {
+    const RefitModelCounts counts = {
+        .family = like->family,
+        .n_layers = like->n_layers,
+        .n_experts = like->n_experts,
+        .n_expert_groups = like->n_expert_groups,
+        .n_heads = like->n_heads,
+        .n_kv_heads = like->n_kv_heads,
+        .tied_embeddings = like->tied_embeddings,
+    };
+    RefitModel *model = refit_model_new_counted(like->name, tensors, n_tensors, &counts, error);
+    if (model != NULL) {
+        model->form = like->form;
+    }
+    return model;
+}
+
 RefitModel *refit_model_new(const char *name, const RefitTensor *tensors, guint n_tensors,
                             GError **error) {
     RefitModelCounts counts = {0};

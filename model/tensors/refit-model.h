@@ -201,6 +201,13 @@ GArray *refit_model_unknown_names(const RefitModel *model);
  */
 RefitModel *refit_model_state_roles(RefitModel *model, RefitNode *roles, GError **error)
     G_GNUC_WARN_UNUSED_RESULT;
+/*
+ * The tensors of `model` that patterns of `only` fit, all when NULL, without those that patterns of
+ * `except` fit; each a text or a list of texts. REFIT_ERROR_INVALID for a pattern that fits none,
+ * and when nothing is left.
+ */
+RefitModel *refit_model_select(RefitModel *model, RefitNode *only, RefitNode *except,
+                               GError **error) G_GNUC_WARN_UNUSED_RESULT;
 /* What refit_model_form_name() gives for it; NULL for given tensors. Static string. */
 const char *refit_model_form(const RefitModel *model);
 guint refit_model_n_tensors(const RefitModel *model);
