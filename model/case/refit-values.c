@@ -53,8 +53,7 @@ gboolean refit_values_check(const RefitCase *refit_case, GError **error) {
         return TRUE;
     g_set_error(error, REFIT_ERROR, REFIT_ERROR_NOT_SUPPORTED,
                 "%s, one of %u: %s holds %s of it and %s %s, so that a copy would install wrong "
-                "numbers; leave them out with except: and have the engine load them, or give both "
-                "sides frameworks that hold the same",
+                "numbers; leave them out with except: and have the engine load them",
                 refit_model_tensor(refit_case->model, gap.tensor)->name, gap.n_tensors,
                 refit_layout_side(refit_case->source), gap.source,
                 refit_layout_side(refit_case->destinations[gap.pool]), gap.destination);

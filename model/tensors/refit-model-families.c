@@ -96,12 +96,12 @@ static const RefitTemplate deepseek_shared[] = {
 const RefitBlock refit_block_deepseek_shared = REFIT_BLOCK(deepseek_shared);
 
 static const RefitTemplate deepseek_mtp[] = {
-    REFIT_MATRIX("embed_tokens.weight", EMBEDDING, VOCAB_SIZE, HIDDEN_SIZE, NONE),
+    REFIT_MATRIX("embed_tokens.weight", EMBEDDING, VOCAB_SIZE, HIDDEN_SIZE, MTP_ENDS),
     REFIT_MATRIX("eh_proj.weight", MTP_PROJ, HIDDEN_SIZE, TWICE_HIDDEN, NONE),
     REFIT_VECTOR("enorm.weight", NORM, HIDDEN_SIZE, NONE),
     REFIT_VECTOR("hnorm.weight", NORM, HIDDEN_SIZE, NONE),
     REFIT_VECTOR("shared_head.norm.weight", NORM, HIDDEN_SIZE, NONE),
-    REFIT_MATRIX("shared_head.head.weight", LM_HEAD, VOCAB_SIZE, HIDDEN_SIZE, NONE),
+    REFIT_MATRIX("shared_head.head.weight", LM_HEAD, VOCAB_SIZE, HIDDEN_SIZE, MTP_ENDS),
 };
 const RefitBlock refit_block_deepseek_mtp = REFIT_BLOCK(deepseek_mtp);
 
@@ -342,6 +342,7 @@ static const RefitFactUse glm4_moe_uses[] = {
     {REFIT_FACT_NUM_EXPERTS_PER_TOK, FALSE},
     {REFIT_FACT_FIRST_K_DENSE_REPLACE, TRUE},
     {REFIT_FACT_N_GROUP, FALSE},
+    {REFIT_FACT_MTP_SHARES_ENDS, FALSE},
 };
 
 static gboolean emit_deepseek_layer(RefitModelBuilder *builder, guint layer,
@@ -381,6 +382,7 @@ static gboolean expand_deepseek_stack(RefitModelBuilder *builder, RefitNode *con
         return FALSE;
     }
     builder->n_expert_groups = (guint)facts[REFIT_FACT_N_GROUP];
+    facts[REFIT_FACT_MTP_ENDS] = facts[REFIT_FACT_MTP_SHARES_ENDS] == 0 ? 1 : 0;
     facts[REFIT_FACT_SHARED_SIZE] =
         facts[REFIT_FACT_N_SHARED_EXPERTS] * facts[REFIT_FACT_MOE_INTERMEDIATE_SIZE];
     guint n = builder->n_layers + (guint)facts[REFIT_FACT_NUM_NEXTN_PREDICT_LAYERS];

@@ -29,6 +29,7 @@ typedef struct {
     ChangeKind kind;
     const char *section, *key; /* section: mapping in the config, NULL for itself */
     const char *other;
+    const char *if_key, *if_value; /* CHANGE_SET: only where this key has this value; or NULL */
 } Change;
 
 typedef struct {
@@ -38,17 +39,18 @@ typedef struct {
     Change changes[MAX_CHANGES];
 } HubType;
 
-#define SET(section, key, value)                                                                   \
-    { CHANGE_SET, section, key, value }
-#define RENAME(key, other)                                                                         \
-    { CHANGE_RENAME, NULL, key, other }
-#define SQUARE(section, key, other)                                                                \
-    { CHANGE_SQUARE, section, key, other }
-#define REFUSE(key)                                                                                \
-    { CHANGE_REFUSE, NULL, key, NULL }
-
-#define STATED(key)                                                                                \
-    { CHANGE_STATED, NULL, key, NULL }
+#define SET(in, name, value)                                                                       \
+    { .kind = CHANGE_SET, .section = in, .key = name, .other = value }
+#define SET_IF(name, value, set, to)                                                               \
+    { .kind = CHANGE_SET, .key = set, .other = to, .if_key = name, .if_value = value }
+#define RENAME(name, ours)                                                                         \
+    { .kind = CHANGE_RENAME, .key = name, .other = ours }
+#define SQUARE(in, name, ours)                                                                     \
+    { .kind = CHANGE_SQUARE, .section = in, .key = name, .other = ours }
+#define REFUSE(name)                                                                               \
+    { .kind = CHANGE_REFUSE, .key = name }
+#define STATED(name)                                                                               \
+    { .kind = CHANGE_STATED, .key = name }
 
 #define DENSE_LINEARS "linears: [attention, dense], scale: bf16"
 #define MOE_LINEARS "linears: [attention, expert], scale: bf16"
@@ -87,7 +89,13 @@ static const HubType types[] = {
      "deepseek_v3",
      DEEPSEEK_LINEARS,
      {REFUSE("attention_bias"), STATED("q_lora_rank"), SET(NULL, "rotary_inv_freq", "56")}},
-    {"glm4_moe", "Glm4MoeForCausalLM", "glm4_moe", NULL, {RENAME("use_qk_norm", "qk_norm")}},
+    /* From GLM-4.6 on, which has this context length, MTP layers share embedding and head. */
+    {"glm4_moe",
+     "Glm4MoeForCausalLM",
+     "glm4_moe",
+     NULL,
+     {RENAME("use_qk_norm", "qk_norm"),
+      SET_IF("max_position_embeddings", "202752", "mtp_shares_ends", "true")}},
     {"gpt_oss", "GptOssForCausalLM", "gpt_oss", "linears: [expert]", {{0}}},
     {"nemotron_h",
      "NemotronHForCausalLM",
@@ -208,6 +216,14 @@ static gboolean apply(RefitNode *config, const Change *change, GError **error) {
     RefitNode *node = refit_node_get(section, change->key);
     switch (change->kind) {
     case CHANGE_SET:
+        if (change->if_key != NULL) {
+            RefitNode *stated = peek(section, change->if_key, REFIT_NODE_SCALAR);
+            const char *text = NULL;
+            if (stated == NULL || !refit_node_string(stated, &text, NULL) ||
+                !g_str_equal(text, change->if_value)) {
+                return TRUE;
+            }
+        }
         refit_yaml_put_text(section, change->key, change->other);
         return TRUE;
     case CHANGE_RENAME:

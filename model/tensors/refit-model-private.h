@@ -24,7 +24,8 @@ G_BEGIN_DECLS
  * X(SUFFIX, key, kind, min, max): hub keys, in the meaning that the hub's model code gives them.
  * A key with min == max states something that only one value of is supported.
  * Facts of a hub's `text_config` stand in `config` itself. Not from the hub, but of a checkpoint:
- * linear_keeps_f32, mtp_stacked_experts, a_log_size and rotary_inv_freq (the length of a buffer
+ * linear_keeps_f32, mtp_shares_ends (MTP layers have no embedding and head of their own),
+ * mtp_stacked_experts, a_log_size and rotary_inv_freq (the length of a buffer
  * stored with each attention of the native form); merge_size is each of the hub's two
  * merge_kernel_size.
  */
@@ -53,6 +54,7 @@ G_BEGIN_DECLS
     X(N_GROUP, "n_group", COUNT, 1, REFIT_MODEL_MAX_COUNT)                                         \
     X(NUM_EXPERTS_PER_TOK, "num_experts_per_tok", COUNT, 1, REFIT_MODEL_MAX_COUNT)                 \
     X(FIRST_K_DENSE_REPLACE, "first_k_dense_replace", COUNT, 0, REFIT_MODEL_MAX_COUNT)             \
+    X(MTP_SHARES_ENDS, "mtp_shares_ends", FLAG, 0, 1)                                              \
     X(MOE_LAYER_FREQ, "moe_layer_freq", COUNT, 1, 1)                                               \
     X(DECODER_SPARSE_STEP, "decoder_sparse_step", COUNT, 1, 1)                                     \
     X(ROTARY_INV_FREQ, "rotary_inv_freq", COUNT, 1, REFIT_MODEL_MAX_SIZE)                          \
@@ -130,7 +132,8 @@ typedef enum {
     REFIT_FACT_EXPERTS,      /* routed experts under whichever key */
     REFIT_FACT_SHARED_SIZE,  /* all shared experts as one FFN */
     REFIT_FACT_TWICE_HIDDEN,
-    REFIT_FACT_OWN, /* first number that a family may use as it likes */
+    REFIT_FACT_MTP_ENDS, /* MTP layers have an embedding and a head of their own */
+    REFIT_FACT_OWN,      /* first number that a family may use as it likes */
     REFIT_N_FACTS = 128
 } RefitFact;
 
@@ -212,7 +215,7 @@ extern const RefitBlock refit_block_expert;    /* MOE_INTERMEDIATE_SIZE */
 extern const RefitBlock refit_block_router;    /* EXPERTS */
 extern const RefitBlock refit_block_deepseek_router;
 extern const RefitBlock refit_block_deepseek_shared; /* SHARED_SIZE */
-extern const RefitBlock refit_block_deepseek_mtp;    /* TWICE_HIDDEN */
+extern const RefitBlock refit_block_deepseek_mtp;    /* TWICE_HIDDEN, MTP_ENDS */
 
 /*
  * How a form writes matrices of linear layers: which of them, and as what. See docs/model.md.
