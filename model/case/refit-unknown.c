@@ -70,6 +70,8 @@ gboolean refit_unknown_check(const RefitUnknown *unknown, const RefitModel *mode
         if (tensor->unknown && (largest == NULL || tensor->bytes > largest->bytes))
             largest = tensor;
     }
+    if (largest == NULL) /* the sum above is then 0, within the limit */
+        return TRUE;
     g_autofree char *part = refit_format_bytes(bytes);
     g_autofree char *all = refit_format_bytes(total);
     g_autoptr(GString) example = g_string_new(largest->name);
