@@ -139,23 +139,6 @@ static void names_free(Names *names) {
 
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(Names, names_free)
 
-/* "layers.12.up" as "layers.#.up". */
-static void take_numbers(const char *name, GString *text) {
-    g_string_truncate(text, 0);
-    for (const char *at = name; *at != '\0';) {
-        gsize length = strcspn(at, ".");
-        if (length > 0 && strspn(at, "0123456789") >= length) {
-            g_string_append_c(text, '#');
-        } else {
-            g_string_append_len(text, at, (gssize)length);
-        }
-        at += length;
-        if (*at == '.') {
-            g_string_append_c(text, *at++);
-        }
-    }
-}
-
 /* Experts and other parts that only a number tells apart are alike: one stands for all of them. */
 static gboolean is_known(const GArray *list, const Meaning *meaning) {
     for (guint i = 0; i < list->len; i++) {
@@ -176,7 +159,7 @@ static void add_names(Names *names, guint family, const RefitModel *model) {
     g_autoptr(GString) text = g_string_new(NULL);
     for (guint i = 0; i < refit_model_n_tensors(model); i++) {
         const RefitTensor *tensor = refit_model_tensor(model, i);
-        take_numbers(tensor->name, text);
+        refit_name_take_numbers(tensor->name, '#', text);
         GArray *list = g_hash_table_lookup(names->meanings, text->str);
         if (list == NULL) {
             list = g_array_new(FALSE, FALSE, sizeof(Meaning));
@@ -277,7 +260,7 @@ static List *list_new(const Names *names, const char *text, gboolean may_stack) 
 static Found find(Names *names, const RefitTensor *tensor, GString *text) {
     gboolean may_stack = tensor->n_dims == 3;
     GHashTable *lists = names->lists[may_stack ? 1 : 0];
-    take_numbers(tensor->name, text);
+    refit_name_take_numbers(tensor->name, '#', text);
     List *list = g_hash_table_lookup(lists, text->str);
     if (list == NULL) {
         list = list_new(names, text->str, may_stack);

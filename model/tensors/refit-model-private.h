@@ -310,6 +310,9 @@ gboolean refit_model_builder_add(RefitModelBuilder *builder, const RefitTensor *
 /* N of the first component "WORD.N" of a dotted name; -1 when there is none within the limits. */
 gint refit_name_number(const char *name, const char *word);
 
+/* `text` becomes `name` with `mark` for each component that is a number: "layers.#.up". */
+void refit_name_take_numbers(const char *name, char mark, GString *text);
+
 /* What cannot be seen in a list of tensors, or only in part of it. */
 typedef struct {
     const char *family; /* static, of refit_model_families(); NULL: none */

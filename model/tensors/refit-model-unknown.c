@@ -100,14 +100,12 @@ RefitModel *refit_model_state_roles(RefitModel *model, RefitNode *roles, GError 
 
 /* ---- listing ---- */
 
-/* "layers.12.up" as "layers.*.up". */
-static char *without_numbers(const char *name) {
-    GString *text = g_string_new(NULL);
-
+void refit_name_take_numbers(const char *name, char mark, GString *text) {
+    g_string_truncate(text, 0);
     for (const char *at = name; *at != '\0';) {
         gsize length = strcspn(at, ".");
         if (length > 0 && strspn(at, "0123456789") >= length) {
-            g_string_append_c(text, '*');
+            g_string_append_c(text, mark);
         } else {
             g_string_append_len(text, at, (gssize)length);
         }
@@ -116,7 +114,6 @@ static char *without_numbers(const char *name) {
             g_string_append_c(text, *at++);
         }
     }
-    return g_string_free(text, FALSE);
 }
 
 static void clear_names(gpointer item) {
@@ -134,6 +131,7 @@ static int compare_names(gconstpointer a, gconstpointer b) {
 GArray *refit_model_unknown_names(const RefitModel *model) {
     GArray *list = g_array_new(FALSE, FALSE, sizeof(RefitUnknownNames));
     g_autoptr(GHashTable) seen = g_hash_table_new(g_str_hash, g_str_equal); /* to index + 1 */
+    g_autoptr(GString) text = g_string_new(NULL);
 
     g_array_set_clear_func(list, clear_names);
     for (guint i = 0; i < refit_model_n_tensors(model); i++) {
@@ -141,15 +139,13 @@ GArray *refit_model_unknown_names(const RefitModel *model) {
         if (!tensor->unknown) {
             continue;
         }
-        char *names = without_numbers(tensor->name);
-        guint index = GPOINTER_TO_UINT(g_hash_table_lookup(seen, names));
+        refit_name_take_numbers(tensor->name, '*', text);
+        guint index = GPOINTER_TO_UINT(g_hash_table_lookup(seen, text->str));
         if (index == 0) {
-            const RefitUnknownNames first = {.names = names};
+            const RefitUnknownNames first = {.names = g_strdup(text->str)};
             g_array_append_val(list, first);
             index = list->len;
-            g_hash_table_insert(seen, names, GUINT_TO_POINTER(index));
-        } else {
-            g_free(names);
+            g_hash_table_insert(seen, first.names, GUINT_TO_POINTER(index));
         }
         RefitUnknownNames *item = &g_array_index(list, RefitUnknownNames, index - 1);
         item->n_tensors++;
