@@ -46,19 +46,51 @@ void cli_print_notes(const RefitLayout *layout) {
         cli_print_labelled("note", "%s", refit_layout_note(layout, i));
 }
 
-void cli_print_shape(const RefitPlan *plan, const RefitBound *bound) {
-    guint64 moved = plan->link_bytes[REFIT_LINK_NETWORK];
-    g_autofree char *more = refit_format_bytes(moved - MIN(moved, bound->network_bytes));
-
-    if (plan->shape == NULL)
-        return;
-    if (moved > bound->network_bytes)
-        cli_print_labelled("shape",
-                           "%s: estimated faster than the usual one, for %s over the network "
-                           "beyond the bound",
-                           plan->shape, more);
-    else
+void cli_print_shape(const RefitPlan *plan) {
+    if (plan->shape != NULL)
         cli_print_labelled("shape", "%s: estimated faster than the usual one", plan->shape);
+}
+
+#define MAX_UNKNOWN_SHOWN 8u
+
+void cli_print_unknown(const RefitModel *model) {
+    guint64 bytes = 0;
+    guint n = refit_model_n_unknown(model, &bytes);
+
+    if (n == 0)
+        return;
+    g_autoptr(GArray) names = refit_model_unknown_names(model);
+    g_autofree char *size = refit_format_bytes(bytes);
+    g_autofree char *tensors = cli_count(n, "tensor");
+    cli_print_labelled("unknown",
+                       "%s, %s (%.2f %%), that no family knows, not cut by role:", tensors, size,
+                       (double)bytes / (double)MAX(refit_model_bytes(model), 1) * 100);
+    for (guint i = 0; i < MIN(names->len, MAX_UNKNOWN_SHOWN); i++) {
+        const RefitUnknownNames *item = &g_array_index(names, RefitUnknownNames, i);
+        g_autofree char *part = refit_format_bytes(item->bytes);
+
+        cli_print_labelled("", "%s in %u of %s", part, item->n_tensors, item->names);
+    }
+    if (names->len > MAX_UNKNOWN_SHOWN)
+        cli_print_labelled("", "and %u more kinds: see --json", names->len - MAX_UNKNOWN_SHOWN);
+}
+
+void cli_json_unknown(RefitJson *json, const RefitModel *model) {
+    g_autoptr(GArray) names = refit_model_unknown_names(model);
+
+    if (names->len == 0)
+        return;
+    refit_json_begin_array(json, "unknown");
+    for (guint i = 0; i < names->len; i++) {
+        const RefitUnknownNames *item = &g_array_index(names, RefitUnknownNames, i);
+
+        refit_json_begin_object(json, NULL);
+        refit_json_string(json, "names", item->names);
+        refit_json_uint(json, "tensors", item->n_tensors);
+        refit_json_uint(json, "bytes", item->bytes);
+        refit_json_end_object(json);
+    }
+    refit_json_end_array(json);
 }
 
 void cli_print_case(const RefitCase *refit_case) {
@@ -67,6 +99,7 @@ void cli_print_case(const RefitCase *refit_case) {
     g_autofree char *gpus = cli_count(refit_topology_n_gpus(topology), "GPU");
     g_autofree char *bytes = refit_format_bytes(refit_model_bytes(refit_case->model));
 
+    cli_print_unknown(refit_case->model);
     cli_print_labelled("model", "%s, %s in %s", refit_model_name(refit_case->model), bytes,
                        tensors);
     print_side("from", refit_case->source);
@@ -81,6 +114,12 @@ void cli_print_case(const RefitCase *refit_case) {
                            refit_case->n_failed == 1 ? "" : "s", ranks,
                            refit_case->n_failed == 1 ? "it" : "them");
     }
+    RefitValuesGap gap;
+    if (refit_values_find_gap(refit_case, &gap))
+        cli_print_labelled("values", "%s of %s holds %s of the hub's x, %s %s; refit run refuses",
+                           refit_model_tensor(refit_case->model, gap.tensor)->name,
+                           refit_layout_side(refit_case->source), gap.source,
+                           refit_layout_side(refit_case->destinations[gap.pool]), gap.destination);
     print_costs(refit_case->profile);
     cli_print_notes(refit_case->source);
     for (guint d = 0; d < refit_case->n_destinations; d++)
@@ -188,6 +227,7 @@ static void json_notes(RefitJson *json, const RefitLayout *layout) {
 }
 
 void cli_json_notes(RefitJson *json, const RefitCase *refit_case) {
+    cli_json_unknown(json, refit_case->model);
     guint n = refit_layout_n_notes(refit_case->source);
 
     for (guint d = 0; d < refit_case->n_destinations; d++)

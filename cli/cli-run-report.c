@@ -213,6 +213,7 @@ static void print_json(const CliRun *run, const CliRunReport *report,
     refit_json_begin_object(json, NULL);
     refit_json_string(json, "schema", "refit.run/1");
     refit_json_string(json, "case", plan->problem->refit_case->name);
+    cli_json_unknown(json, plan->problem->refit_case->model);
     refit_json_string(json, "strategy", plan->strategy);
     refit_json_string(json, "executor", run->executor->name);
     refit_json_string(json, "note", run->executor->note);

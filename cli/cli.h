@@ -7,6 +7,7 @@
  */
 
 #include "cli/cli-table.h"
+#include "model/case/refit-values.h"
 #include "model/predict/refit-executor.h"
 #include "model/predict/refit-prediction.h"
 #include "model/strategy/refit-strategy.h"
@@ -108,9 +109,12 @@ guint64 cli_peak_rss_bytes(void);
 gboolean cli_load_case(const Cli *cli, const char *name, RefitCase **case_out,
                        RefitProblem **problem_out, GError **error) G_GNUC_WARN_UNUSED_RESULT;
 /* Prints what the case is: model, sides, topology, costs that are on, budget. */
+/* Tensors that no family knows, with their bytes; nothing when there are none. */
+void cli_print_unknown(const RefitModel *model);
+void cli_json_unknown(RefitJson *json, const RefitModel *model);
 void cli_print_case(const RefitCase *refit_case);
-/* Which of a strategy's shapes was taken, when it is not the usual one, and what it pays for it. */
-void cli_print_shape(const RefitPlan *plan, const RefitBound *bound);
+/* Which of a strategy's shapes was taken, when it is not the usual one. */
+void cli_print_shape(const RefitPlan *plan);
 /* The forms of the weights: on the wire, held by the source, installed by each destination. */
 typedef struct {
     guint64 held_bytes;       /* all GPUs of the source that have not failed, copies counted */

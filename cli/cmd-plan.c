@@ -78,6 +78,7 @@ static void print_json(const Cli *cli, const RefitSchedule *schedule, const Refi
     refit_json_begin_object(json, NULL);
     refit_json_string(json, "schema", "refit.plan-summary/1");
     refit_json_string(json, "case", refit_case->name);
+    cli_json_unknown(json, refit_case->model);
     refit_json_string(json, "strategy", plan->strategy);
     refit_json_string(json, "shape", plan->shape);
     refit_json_string(json, "digest", plan->digest);
@@ -222,7 +223,7 @@ static void print_text(const Cli *cli, const RefitSchedule *schedule, const Refi
                        bound->limited_by);
     cli_print_labelled("plan", "%s of %s in %s, %s, %s", transfers, classes, messages, steps,
                        batches);
-    cli_print_shape(plan, bound);
+    cli_print_shape(plan);
     print_staging(refit_case, most);
     print_turns(&schedule->ranks[most->turns_gpu], most->turns_gpu);
     print_connections(schedule, most->connections_gpu);

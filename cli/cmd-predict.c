@@ -89,7 +89,7 @@ static void print_text(const Answer *answer) {
         cli_print("%s: step %s with %s\n", refit_case->name, step, plan->strategy);
     cli_print_case(refit_case);
     cli_print_forms(refit_case, answer->forms);
-    cli_print_shape(plan, bound);
+    cli_print_shape(plan);
     if (answer->cli->options.exact)
         cli_print_labelled("exact", "turn by turn, as an executor carries it out");
     else if (prediction->time_resolution_s > 0)

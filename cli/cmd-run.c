@@ -156,6 +156,7 @@ static int make_plan(Cli *cli, CliRun *run, const RefitLaunch *launch,
     int exit_code;
 
     if (!cli_load_case(cli, cli->arguments[0], &parts->refit_case, &parts->problem, error) ||
+        !refit_values_check(parts->refit_case, error) ||
         !check_world(parts->problem, launched ? launch->launcher : "--ranks",
                      launched ? launch->world : (guint)cli->options.ranks, error))
         return CLI_EXIT_NO;

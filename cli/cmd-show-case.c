@@ -62,6 +62,10 @@ static void print_side_text(const RefitLayout *layout, const guint64 *bytes,
         cli_print("%s per GPU\n\n", low);
     else
         cli_print("%s to %s per GPU\n\n", low, high);
+    if (refit_model_n_unknown(refit_layout_model(layout), &least) > 0) {
+        cli_print_unknown(refit_layout_model(layout));
+        cli_print("\n");
+    }
     if (refit_layout_n_notes(layout) > 0) {
         cli_print_notes(layout);
         cli_print("\n");

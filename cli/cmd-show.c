@@ -42,6 +42,7 @@ static void print_model_json(const RefitModel *model, const RoleSum sums[REFIT_N
     refit_json_uint(json, "tensors", refit_model_n_tensors(model));
     refit_json_uint(json, "layers", refit_model_n_layers(model));
     refit_json_uint(json, "experts", refit_model_n_experts(model));
+    cli_json_unknown(json, model);
     refit_json_begin_array(json, "classes");
     for (guint role = 0; role < REFIT_N_ROLES; role++) {
         if (sums[role].tensors == 0)
@@ -66,6 +67,7 @@ static void print_model_text(const RefitModel *model, const RoleSum sums[REFIT_N
     g_autofree char *tensors = cli_count(refit_model_n_tensors(model), "tensor");
 
     cli_print("%s: %s, %s in %s\n", refit_model_name(model), parameters, bytes, tensors);
+    cli_print_unknown(model);
     if (refit_model_n_experts(model) > 0)
         cli_print_labelled("layers", "%u, those with experts have %u routed ones each",
                            refit_model_n_layers(model), refit_model_n_experts(model));

@@ -12,6 +12,7 @@
 #include "lib/refit-api-private.h"
 #include "lib/refit-gpu-load.h"
 #include "lib/refit-part.h"
+#include "model/case/refit-values.h"
 
 #include <string.h>
 
@@ -204,6 +205,8 @@ RefitStatus refit_job_probe(RefitJob *job, const char *executor, uint32_t *n_dev
 }
 
 static gboolean read_part(RefitEndpoint *endpoint, GError **error) {
+    if (!refit_values_check(endpoint->job->refit_case, error))
+        return FALSE;
     endpoint->part =
         refit_part_new(endpoint->job->refit_case, endpoint->job->schedule, endpoint->rank, error);
     for (guint side = 0; endpoint->part != NULL && side < REFIT_N_SIDES; side++)

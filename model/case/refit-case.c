@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "model/case/refit-case.h"
+#include "model/case/refit-unknown.h"
 
 /* First rank above all ranks of `layout`. */
 static guint ranks_end(const RefitLayout *layout) {
@@ -32,6 +33,7 @@ typedef struct {
     const RefitStore *store;
     RefitNode *root;
     RefitModelOptions wire; /* the form of the weights on the wire */
+    RefitUnknown unknown;
     RefitCase *refit_case;
 } Reading;
 
@@ -41,14 +43,26 @@ static RefitModel *load_model(const Reading *reading, const RefitModelOptions *o
     RefitNode *node = refit_node_require(reading->root, "model", error);
     if (!node || !refit_node_string(node, &name, error))
         return NULL;
-    return refit_store_load_model(reading->store, name, options, node, error);
+    g_autoptr(RefitModel) model =
+        refit_store_load_model(reading->store, name, options, node, error);
+    RefitNode *only = refit_node_get(reading->root, "only");
+    RefitNode *except = refit_node_get(reading->root, "except");
+    if (model && reading->unknown.roles) {
+        RefitModel *stated = refit_model_state_roles(model, reading->unknown.roles, error);
+        refit_model_unref(g_steal_pointer(&model));
+        model = stated;
+    }
+    if (!model || (!only && !except))
+        return g_steal_pointer(&model);
+    return refit_model_select(model, only, except, error);
 }
 
 static gboolean read_wire(Reading *reading, GError **error) {
     RefitNode *dtype = refit_node_get(reading->root, "dtype");
     reading->wire = (RefitModelOptions){.dtype = REFIT_DTYPE_BF16, .dtype_stated = dtype != NULL};
     if ((dtype && !refit_model_form_read(dtype, &reading->wire, error)) ||
-        !refit_node_get_bool(reading->root, "mtp", &reading->wire.mtp, error))
+        !refit_node_get_bool(reading->root, "mtp", &reading->wire.mtp, error) ||
+        !refit_unknown_read(refit_node_get(reading->root, "unknown"), &reading->unknown, error))
         return FALSE;
     reading->refit_case->model = load_model(reading, &reading->wire, error);
     return reading->refit_case->model != NULL;
@@ -114,6 +128,9 @@ static gboolean parse_side(const Reading *reading, RefitNode *node, const char *
     const RefitCase *refit_case = reading->refit_case;
     if (refit_node_kind(node) == REFIT_NODE_MAPPING &&
         !parse_held(reading, node, side, *next_rank, held_out, error))
+        return FALSE;
+    if (!refit_unknown_check(&reading->unknown, refit_case->model, node,
+                             refit_node_get(reading->root, "model"), error))
         return FALSE;
     RefitLayout *layout = refit_layout_parse(node, side, refit_case->model, *next_rank,
                                              refit_topology_n_gpus(refit_case->topology), error);

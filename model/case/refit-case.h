@@ -9,11 +9,14 @@
  *   dtype: bf16                       # on the wire: a dtype, native or fp8
  *   mtp: false
  *   train:      {framework: megatron, gpus: 256, tp: 1, pp: 16, ep: 16}
- *   generation: {framework: vllm, gpus: 256, tp: 32, dp: 8}      # or a list of pools
+ *   generation: {framework: vllm, gpus: 256, tp: 32, engines: 8}      # or a list of pools
  *   topology:   {name: dgx-h100, nodes: 64}
  *   profile: nemo-rl                  # default: refit
  *   budget: {time: 3s, staging: 2GiB} # optional
  *   failed_ranks: [3, 8-15]           # optional: GPUs that are gone
+ *   only: ["*.mlp.*"]                 # optional: patterns of the tensors that move; all
+ *   except: ["*.gate.weight"]         # optional: patterns of tensors that do not
+ *   unknown: whole                    # optional: see refit-unknown.h
  *   note: free text                   # optional
  *
  * Ranks are GPUs of the topology. The source side takes `gpus` GPUs from 0 on, each destination

@@ -12,6 +12,7 @@
  */
 
 #include "model/layout/refit-layout-engine.h"
+#include "model/layout/refit-view.h"
 
 #include <string.h>
 
@@ -35,6 +36,20 @@ static guint key_hash(gconstpointer data) {
 
 static gboolean key_equal(gconstpointer a, gconstpointer b) {
     return memcmp(a, b, sizeof(Key)) == 0;
+}
+
+/* ---- what the model is ---- */
+
+gboolean refit_engine_is_family(const RefitModel *model, const char *family) {
+    return g_strcmp0(refit_model_family(model), family) == 0;
+}
+
+gboolean refit_engine_has_role(const RefitModel *model, RefitRole role) {
+    for (guint i = 0; i < refit_model_n_tensors(model); i++) {
+        if (refit_model_tensor(model, i)->role == role)
+            return TRUE;
+    }
+    return FALSE;
 }
 
 /* ---- sizes and stages ---- */
@@ -228,8 +243,9 @@ static gboolean cut_tensor(const RefitEngine *engine, const RefitTensor *tensor,
     cut->repeat = 1;
     if (how == REFIT_CUT_VOCABULARY)
         return cut_vocabulary(tensor, &size, cut, error);
-    if (how == REFIT_CUT_KV) {
-        if (!refit_layout_check_kv_heads(engine->model, &size, error))
+    if (how == REFIT_CUT_KV && size.value > 1) {
+        if (!refit_layout_check_known_heads(engine->model, tensor, &size, error) ||
+            !refit_layout_check_kv_heads(engine->model, &size, error))
             return FALSE;
         if (kv_heads % size.value != 0) {
             cut->repeat = size.value / kv_heads;
@@ -245,7 +261,10 @@ static gboolean cut_tensor(const RefitEngine *engine, const RefitTensor *tensor,
         refit_layout_is_expert(tensor))
         return cut_blocks(engine, tensor, how, cut, error);
     if (refit_layout_is_packed(tensor, how, &size)) {
-        if (!refit_layout_packed(tensor, &size, TRUE, &cut->listed, error))
+        /* Mamba groups fewer than ranks are held by several; key heads of a delta net cannot be. */
+        gboolean repeat = !refit_engine_is_family(engine->model, "qwen3_5_moe");
+
+        if (!refit_layout_packed(tensor, &size, repeat, &cut->listed, error))
             return FALSE;
         cut->placement = cut->listed.placement;
         return TRUE;
@@ -385,12 +404,6 @@ static gboolean check_experts(RefitEngine *engine, GError **error) {
                          "one");
         return FALSE;
     }
-    if (engine->round_robin && (engine->expert_map != NULL || engine->redundant > 0)) {
-        refit_node_error(needs_ep, REFIT_ERROR_INVALID, error,
-                         "experts placed round_robin have no redundant copies or map; use "
-                         "expert_placement linear");
-        return FALSE;
-    }
     return refit_layout_check_experts(engine->model, &engine->ep, FALSE, error) &&
            refit_engine_place_experts(engine, error);
 }
@@ -416,6 +429,9 @@ gboolean refit_engine_assign(RefitEngine *engine, GError **error) {
     engine->stage_of_layer = solve_stages(engine, error);
     if (engine->stage_of_layer == NULL || !check_experts(engine, error))
         return FALSE;
+    if (refit_engine_has_role(engine->model, REFIT_ROLE_MLA_Q_A))
+        engine->packing_options |= REFIT_PACKING_COMPRESSED_Q;
+    refit_layout_set_packing(engine->layout, engine->packing_options, 0);
     set_order(engine);
     state_slots(engine);
     find_blocks(engine);

@@ -36,6 +36,7 @@ typedef struct {
     /* How many ranks share a tensor; `place` and `name` are for messages. */
     RefitSize attention, dense, shared, embedding, head;
     RefitSize ep, expert_tp; /* with ep > 1, ep * expert_tp is the width */
+    guint packing_options;   /* RefitPackingOption */
     const char *mtp_cut;     /* beginning of names of MTP projections that are cut over rows */
 
     /* Routed experts. */
@@ -58,6 +59,11 @@ gboolean refit_engine_begin(RefitEngine *engine, RefitLayout *layout, RefitNode 
 gboolean refit_engine_assign(RefitEngine *engine, GError **error) G_GNUC_WARN_UNUSED_RESULT;
 void refit_engine_clear(RefitEngine *engine);
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(RefitEngine, refit_engine_clear)
+
+/* Whether `model` is of `family`, by its name. */
+gboolean refit_engine_is_family(const RefitModel *model, const char *family);
+/* Whether `model` has a tensor of `role`. Cost: linear in the tensors. */
+gboolean refit_engine_has_role(const RefitModel *model, RefitRole role);
 
 /* A size that follows from others; messages point at `of`. */
 RefitSize refit_engine_size(const char *name, guint value, const RefitSize *of);

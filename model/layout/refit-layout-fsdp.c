@@ -92,9 +92,17 @@ static gboolean generate(RefitLayout *layout, RefitNode *node, GError **error) {
     return TRUE;
 }
 
+/* Only tp looks at roles; what is wrong with its value is said later. */
+static gboolean by_role(RefitNode *node) {
+    guint tp = 1;
+
+    return refit_node_get_uint(node, "tp", 1, G_MAXUINT, &tp, NULL) && tp > 1;
+}
+
 const RefitFramework refit_framework_fsdp = {
     .name = "fsdp",
     .summary = "FSDP2: every parameter in chunks of dim 0, HSDP replicas, over tensor parallelism",
     .keys = keys,
+    .by_role = by_role,
     .generate = generate,
 };

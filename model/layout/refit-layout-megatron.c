@@ -295,7 +295,8 @@ static const RefitSharding *place(const Megatron *m, const RefitTensor *tensor, 
     if (cut == REFIT_CUT_VOCABULARY)
         return place_vocabulary(m, tensor, stage, error);
     if (cut == REFIT_CUT_QUERY || cut == REFIT_CUT_KV) {
-        if (!refit_layout_check_kv_heads(m->model, tp, error))
+        if (!refit_layout_check_known_heads(m->model, tensor, tp, error) ||
+            !refit_layout_check_kv_heads(m->model, tp, error))
             return NULL;
         if (refit_model_n_kv_heads(m->model) % tp->value != 0)
             return place_fused(m, tensor, stage, error);
@@ -514,5 +515,6 @@ const RefitFramework refit_framework_megatron = {
     .packings = refit_packings_megatron,
     .prefixes = refit_prefixes_megatron,
     .keys = keys,
+    .by_role = refit_layout_always_by_role,
     .generate = generate,
 };

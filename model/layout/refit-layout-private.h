@@ -19,6 +19,8 @@ extern const RefitFramework refit_framework_sglang;
 extern const RefitFramework refit_framework_m2n;
 extern const RefitFramework refit_framework_explicit;
 
+gboolean refit_layout_always_by_role(RefitNode *node); /* for RefitFramework */
+
 /* A parallel size as read from the case, and where to point when it turns out to be wrong. */
 typedef struct {
     const char *name;
@@ -127,6 +129,13 @@ gboolean refit_layout_solve_dp(const RefitLayout *layout, RefitNode *node, const
 
 /* Checks that `tp` divides the attention heads, where the model has them. */
 gboolean refit_layout_check_heads(const RefitModel *model, const RefitSize *tp, GError **error)
+    G_GNUC_WARN_UNUSED_RESULT;
+/*
+ * Checks that the heads are known, for a tensor cut by KV heads over `tp` ranks, or fused by them:
+ * a list of tensors does not tell them.
+ */
+gboolean refit_layout_check_known_heads(const RefitModel *model, const RefitTensor *tensor,
+                                        const RefitSize *tp, GError **error)
     G_GNUC_WARN_UNUSED_RESULT;
 /* Routed experts per layer; stacked ones carry no number and are counted by their dim 0. */
 guint64 refit_layout_count_experts(const RefitModel *model);

@@ -136,13 +136,48 @@ static gboolean solve_ep(RefitEngine *engine, const Words *words, GError **error
     return TRUE;
 }
 
+/*
+ * What the classes of a family do under attention DP, read off SGLang 0.5.23: Llama (queries
+ * without bias or norm) and Mixtral (without norm) cut attention over all of tp, and cannot run it;
+ * Qwen3.5 holds embeddings whole; MiniMax-M2 leaves dp_lm_head aside.
+ */
+static gboolean check_attention_dp(RefitEngine *engine, Words *words, GError **error) {
+    const RefitModel *model = engine->model;
+    gboolean is_mixtral = refit_engine_is_family(model, "mixtral");
+    gboolean has_norm = refit_engine_has_role(model, REFIT_ROLE_ATTENTION_Q_NORM);
+    gboolean is_llama = refit_engine_is_family(model, "dense");
+
+    for (guint i = 0; is_llama && i < refit_model_n_tensors(model); i++) {
+        const char *name = refit_model_tensor(model, i)->name;
+        is_llama =
+            !g_str_has_suffix(name, ".q_norm.weight") && !g_str_has_suffix(name, ".q_proj.bias");
+    }
+    if (is_llama || (is_mixtral && !has_norm)) {
+        refit_node_error(words->dp_attention_node, REFIT_ERROR_INVALID, error,
+                         "the engine's %s has no attention DP; leave dp_attention out, and write "
+                         "engines: %u for copies",
+                         is_llama ? "Llama" : "Mixtral", words->dp.value);
+        return FALSE;
+    }
+    if (refit_engine_is_family(model, "qwen3_5_moe"))
+        words->replicated_embedding = TRUE;
+    if (is_mixtral && words->dp_lm_head) {
+        refit_layout_add_note(
+            engine->layout,
+            "sglang leaves dp_lm_head aside for MiniMax-M2: its head is cut over tp");
+        words->dp_lm_head = FALSE;
+    }
+    return TRUE;
+}
+
 static gboolean solve(RefitEngine *engine, Words *words, GError **error) {
     const RefitSize *tp = &engine->tp;
 
     engine->width = tp->value;
     engine->even_experts = TRUE;
     engine->mtp_cut = "mtp.layers."; /* of families that have them in layers of an MTP module */
-    if (!solve_copies(engine, words, error) || !solve_ep(engine, words, error))
+    if (!solve_copies(engine, words, error) || !solve_ep(engine, words, error) ||
+        (words->dp_attention && !check_attention_dp(engine, words, error)))
         return FALSE;
     if (words->moe_dense_tp.value != 1 && words->moe_dense_tp.value != tp->value) {
         refit_node_error(words->moe_dense_tp.place, REFIT_ERROR_INVALID, error,
@@ -172,10 +207,11 @@ static gboolean generate(RefitLayout *layout, RefitNode *node, GError **error) {
     Words words;
 
     if (!refit_engine_begin(&engine, layout, node, error) || !read_words(&engine, &words, error) ||
-        !solve(&engine, &words, error) || !refit_engine_assign(&engine, error))
+        !solve(&engine, &words, error))
         return FALSE;
-    if (words.shared_slot)
-        refit_layout_set_packing(layout, REFIT_PACKING_SHARED_SLOT, 0);
+    engine.packing_options = words.shared_slot ? REFIT_PACKING_SHARED_SLOT : 0;
+    if (!refit_engine_assign(&engine, error))
+        return FALSE;
 
     GString *text = g_string_new("sglang");
     g_string_append_printf(text, " tp%u", engine.tp.value);
@@ -196,5 +232,6 @@ const RefitFramework refit_framework_sglang = {
     .packings = refit_packings_sglang,
     .prefixes = refit_prefixes_sglang,
     .keys = keys,
+    .by_role = refit_layout_always_by_role,
     .generate = generate,
 };

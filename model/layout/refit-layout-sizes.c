@@ -75,6 +75,18 @@ gboolean refit_layout_check_kv_heads(const RefitModel *model, const RefitSize *t
     return FALSE;
 }
 
+gboolean refit_layout_check_known_heads(const RefitModel *model, const RefitTensor *tensor,
+                                        const RefitSize *tp, GError **error) {
+    if (refit_model_n_kv_heads(model) != 0)
+        return TRUE;
+    refit_node_error(tp->place, REFIT_ERROR_INVALID, error,
+                     "the attention heads of model %s are not known, and %s lies by KV heads; put "
+                     "a config.json with num_attention_heads and num_key_value_heads beside the "
+                     "headers, or state them under config in a model file of family list",
+                     refit_model_name(model), tensor->name);
+    return FALSE;
+}
+
 guint64 refit_layout_count_experts(const RefitModel *model) {
     guint64 experts = refit_model_n_experts(model);
 

@@ -36,6 +36,10 @@ const RefitFramework *const *refit_frameworks(void) {
     return frameworks;
 }
 
+gboolean refit_layout_always_by_role(G_GNUC_UNUSED RefitNode *node) {
+    return TRUE;
+}
+
 /* ---- the layout object ---- */
 
 static void clear_fused(gpointer item) {
@@ -382,6 +386,7 @@ gboolean refit_layout_is_expert(const RefitTensor *tensor) {
     case REFIT_ROLE_EXPERT_DOWN:
     case REFIT_ROLE_EXPERT_GATE_UP:
     case REFIT_ROLE_EXPERT_GATE_UP_T:
+    case REFIT_ROLE_EXPERT_GATE_UP_HALVES_T:
     case REFIT_ROLE_EXPERT_DOWN_T:
     case REFIT_ROLE_EXPERT_GATE_UP_BIAS:
     case REFIT_ROLE_EXPERT_DOWN_BIAS:
@@ -431,6 +436,7 @@ RefitCut refit_layout_cut(const RefitTensor *tensor) {
     case REFIT_ROLE_EXPERT_UP:
     case REFIT_ROLE_EXPERT_GATE_UP:
     case REFIT_ROLE_EXPERT_GATE_UP_T:
+    case REFIT_ROLE_EXPERT_GATE_UP_HALVES_T:
     case REFIT_ROLE_EXPERT_GATE_UP_BIAS:
     case REFIT_ROLE_MTP_PROJ:
         return REFIT_CUT_ROWS;
@@ -453,8 +459,9 @@ RefitCut refit_layout_cut(const RefitTensor *tensor) {
 
 guint refit_layout_cut_dim(const RefitTensor *tensor, RefitCut cut) {
     gboolean stacked = refit_layout_is_expert(tensor) && tensor->expert == REFIT_NO_EXPERT;
-    gboolean transposed =
-        tensor->role == REFIT_ROLE_EXPERT_GATE_UP_T || tensor->role == REFIT_ROLE_EXPERT_DOWN_T;
+    gboolean transposed = tensor->role == REFIT_ROLE_EXPERT_GATE_UP_T ||
+                          tensor->role == REFIT_ROLE_EXPERT_GATE_UP_HALVES_T ||
+                          tensor->role == REFIT_ROLE_EXPERT_DOWN_T;
 
     return ((cut == REFIT_CUT_COLUMNS) != transposed ? 1u : 0u) + (stacked ? 1u : 0u);
 }

@@ -29,6 +29,9 @@ typedef struct {
     const char *const *prefixes;
     /* One line per key of the case file, for help and documentation: "tp\ttensor parallel size". */
     const char *const *keys;
+    /* Whether a side cuts tensors by what they are for: then it would hold unknown ones whole by
+     * guess. NULL: never. */
+    gboolean (*by_role)(RefitNode *node);
     /*
      * Number of GPUs of a side that states neither `gpus` nor `ranks`. NULL: it must.
      */

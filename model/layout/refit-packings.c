@@ -19,8 +19,10 @@
         REFIT_ROLE_ATTENTION_V, "v_proj.*", "qkv_proj.*", .pack = REFIT_PACK_CONCAT, .part = 2     \
     }
 
+/* Mamba mixers keep the decays that they multiply by, where the hub has their logarithms. */
 #define ENGINE_SSM                                                                                 \
-    {REFIT_ROLE_SSM_IN, "in_proj_qkv.*", "in_proj_qkvz.*", .pack = REFIT_PACK_CONCAT},             \
+    {REFIT_ROLE_SSM_HEAD, "mixer.A_log", "mixer.A", .pack = REFIT_PACK_OWN, .values = "-exp(x)"},  \
+        {REFIT_ROLE_SSM_IN, "in_proj_qkv.*", "in_proj_qkvz.*", .pack = REFIT_PACK_CONCAT},         \
         {REFIT_ROLE_SSM_IN, "in_proj_z.*", "in_proj_qkvz.*", .pack = REFIT_PACK_CONCAT,            \
          .part = 1},                                                                               \
         {REFIT_ROLE_SSM_IN, "in_proj_b.*", "in_proj_ba.*", .pack = REFIT_PACK_CONCAT}, {           \
@@ -30,6 +32,7 @@
 /* Without a gate the up projection stands alone. */
 #define ENGINE_FFN                                                                                 \
     {REFIT_ROLE_DENSE_GATE, "gate_proj.*", "gate_up_proj.*", .pack = REFIT_PACK_CONCAT},           \
+        {REFIT_ROLE_DENSE_UP, "mixer.up_proj.*", "mixer.up_proj.*", .pack = REFIT_PACK_OWN},       \
         {REFIT_ROLE_DENSE_UP, "up_proj.*", "gate_up_proj.*", .pack = REFIT_PACK_CONCAT,            \
          .part = 1},                                                                               \
         {REFIT_ROLE_SHARED_GATE, "gate_proj.*", "gate_up_proj.*", .pack = REFIT_PACK_CONCAT},      \
@@ -67,6 +70,7 @@
         ENGINE_STACK(EXPERT_DOWN, "experts.down_proj_blocks", "experts.w2_weight"),                \
         ENGINE_STACK(EXPERT_DOWN, "experts.down_proj_scales", "experts.w2_weight_scale"),          \
         ENGINE_STACK_T(EXPERT_GATE_UP_T, "experts.gate_up_proj", "experts.w13_weight"),            \
+        ENGINE_STACK_T(EXPERT_GATE_UP_HALVES_T, "experts.gate_up_proj", "experts.w13_weight"),     \
         ENGINE_STACK_T(EXPERT_DOWN_T, "experts.down_proj", "experts.w2_weight")
 #define ENGINE_EXPERT_BIASES(w13, w2)                                                              \
     ENGINE_STACK(EXPERT_GATE_UP_BIAS, "experts.gate_up_proj_bias", "experts." w13),                \
@@ -76,7 +80,7 @@ const RefitPacking refit_packings_vllm[] = {
     ENGINE_ATTENTION,
     {REFIT_ROLE_MLA_Q_A, "q_a_proj.*", "fused_qkv_a_proj.*", .pack = REFIT_PACK_CONCAT},
     {REFIT_ROLE_MLA_KV_A, "kv_a_proj_with_mqa.*", "fused_qkv_a_proj.*", .pack = REFIT_PACK_CONCAT,
-     .part = 1},
+     .part = 1, .option = REFIT_PACKING_COMPRESSED_Q},
     ENGINE_SSM,
     ENGINE_FFN,
     ENGINE_EXPERTS,
@@ -102,7 +106,7 @@ const RefitPacking refit_packings_sglang[] = {
     ENGINE_ATTENTION,
     {REFIT_ROLE_MLA_Q_A, "q_a_proj.*", "fused_qkv_a_proj_with_mqa.*", .pack = REFIT_PACK_CONCAT},
     {REFIT_ROLE_MLA_KV_A, "kv_a_proj_with_mqa.*", "fused_qkv_a_proj_with_mqa.*",
-     .pack = REFIT_PACK_CONCAT, .part = 1},
+     .pack = REFIT_PACK_CONCAT, .part = 1, .option = REFIT_PACKING_COMPRESSED_Q},
     ENGINE_SSM,
     SGLANG_SLOT(SHARED_GATE, "gate_proj.*", "w13_*", 0),
     SGLANG_SLOT(SHARED_UP, "up_proj.*", "w13_*", 1),
@@ -180,13 +184,16 @@ const RefitPacking refit_packings_megatron[] = {
     MEGATRON(NORM, "self_attn.k_norm.*", "self_attention.k_layernorm.*"),
     MEGATRON(NORM, "self_attn.q_a_layernorm.*", "self_attention.q_layernorm.*"),
     MEGATRON(NORM, "self_attn.kv_a_layernorm.*", "self_attention.kv_layernorm.*"),
-    MEGATRON(NORM, "linear_attn.norm.*", "self_attention.out_norm.*"),
+    /* Megatron-Core has this norm, too, centred on 0, where the hub has it on 1. */
+    {REFIT_ROLE_NORM, "linear_attn.norm.*", "self_attention.out_norm.*", .pack = REFIT_PACK_OWN,
+     .values = "x - 1"},
     MEGATRON(ATTENTION_Q_NORM, "self_attn.q_norm.*", "self_attention.q_layernorm.*"),
     MEGATRON(ATTENTION_K_NORM, "self_attn.k_norm.*", "self_attention.k_layernorm.*"),
     MEGATRON_QKV("self_attn"),
     MEGATRON_QKV("mixer"),
     MEGATRON(MLA_Q_A, "self_attn.q_a_proj.*", "self_attention.linear_q_down_proj.*"),
     MEGATRON(MLA_Q_B, "self_attn.q_b_proj.*", "self_attention.linear_q_up_proj.*"),
+    MEGATRON(MLA_Q_B, "self_attn.q_proj.*", "self_attention.linear_q_proj.*"),
     MEGATRON(MLA_KV_A, "self_attn.kv_a_proj_with_mqa.*", "self_attention.linear_kv_down_proj.*"),
     MEGATRON(MLA_KV_B, "self_attn.kv_b_proj.*", "self_attention.linear_kv_up_proj.*"),
     MEGATRON_IN("qkv", 0),
@@ -204,6 +211,8 @@ const RefitPacking refit_packings_megatron[] = {
     MEGATRON(ROUTER, "block_sparse_moe.gate.e_score_correction_bias", "mlp.router.expert_bias"),
     MEGATRON(ROUTER, "block_sparse_moe.e_score_correction_bias", "mlp.router.expert_bias"),
     MEGATRON_GATED(DENSE, "mlp", "mlp"),
+    MEGATRON(DENSE_UP, "mixer.up_proj.*", "mlp.linear_fc1.*"),
+    MEGATRON(DENSE_DOWN, "mixer.down_proj.*", "mlp.linear_fc2.*"),
     MEGATRON_GATED(SHARED, "mlp.shared_experts", "mlp.shared_experts"),
     MEGATRON_GATED(SHARED, "mlp.shared_expert", "mlp.shared_experts"),
     MEGATRON_GATED(SHARED, "mixer.shared_experts", "mlp.shared_experts"),
@@ -219,6 +228,8 @@ const RefitPacking refit_packings_megatron[] = {
     MEGATRON_EXPERT(EXPERT_DOWN, "mlp.experts.down_proj", "linear_fc2.weight", OWN, 0, FALSE, ONE),
     MEGATRON_EXPERT(EXPERT_GATE_UP_T, "mlp.experts.gate_up_proj", "linear_fc1.weight", BLOCKS, 0,
                     TRUE, PAIRS),
+    MEGATRON_EXPERT(EXPERT_GATE_UP_HALVES_T, "mlp.experts.gate_up_proj", "linear_fc1.weight",
+                    BLOCKS, 0, TRUE, HALVES),
     MEGATRON_EXPERT(EXPERT_DOWN_T, "mlp.experts.down_proj", "linear_fc2.weight", OWN, 0, TRUE, ONE),
     MEGATRON_EXPERT(EXPERT_GATE_UP_BIAS, "mlp.experts.gate_up_proj_bias", "linear_fc1.bias", BLOCKS,
                     0, FALSE, PAIRS),

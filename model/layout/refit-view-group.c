@@ -47,9 +47,14 @@ static guint matrix_dim(const Survey *survey, const RefitViewPiece *piece, guint
 
 static gboolean refuse(const Survey *survey, const RefitViewPiece *piece, RefitError code,
                        const char *why, GError **error) {
-    g_set_error(error, REFIT_ERROR, code, "%s and %s share parameter %s, but %s",
-                piece_at(survey->group, 0)->tensor->name, piece->tensor->name, survey->group->name,
-                why);
+    const RefitViewPiece *first = piece_at(survey->group, 0);
+
+    if (piece == first)
+        g_set_error(error, REFIT_ERROR, code, "%s is part of parameter %s, but %s",
+                    piece->tensor->name, survey->group->name, why);
+    else
+        g_set_error(error, REFIT_ERROR, code, "%s and %s share parameter %s, but %s",
+                    first->tensor->name, piece->tensor->name, survey->group->name, why);
     return FALSE;
 }
 

@@ -98,6 +98,36 @@ const RefitPacking *refit_packing_find(const RefitFramework *framework, guint op
     return row;
 }
 
+static const RefitFramework *framework_of(const RefitLayout *layout) {
+    const RefitFramework *const *frameworks = refit_frameworks();
+
+    while (*frameworks != NULL && !g_str_equal((*frameworks)->name, refit_layout_framework(layout)))
+        frameworks++;
+    return *frameworks;
+}
+
+guint64 refit_layout_value_roles(const RefitLayout *layout) {
+    const RefitFramework *framework = framework_of(layout);
+    guint64 roles = 0;
+
+    for (const RefitPacking *row = framework != NULL ? framework->packings : NULL;
+         row != NULL && row->parameter != NULL; row++)
+        roles |= row->values != NULL ? (guint64)1 << row->role : 0;
+    return roles;
+}
+
+const char *refit_layout_values(const RefitLayout *layout, guint tensor) {
+    const RefitFramework *framework = framework_of(layout);
+    g_autofree char *parameter = NULL;
+    const RefitPacking *row = NULL;
+
+    if (framework != NULL)
+        row =
+            refit_packing_find(framework, refit_layout_packing_options(layout),
+                               refit_model_tensor(refit_layout_model(layout), tensor), &parameter);
+    return row != NULL && row->values != NULL ? row->values : "x";
+}
+
 /* ---- pieces and groups ---- */
 
 static void clear_piece(gpointer item) {

@@ -54,13 +54,15 @@ typedef struct _RefitPacking {
                             by copy and number; those without a number last */
     gboolean transposed; /* the last two dims change places */
     RefitInner inner;
-    guint option; /* RefitPackingOption that this row needs; 0: none */
+    guint option;       /* RefitPackingOption that this row needs; 0: none */
+    const char *values; /* what the engine holds in place of the hub's number x; NULL: x itself */
 } RefitPacking;
 
 /* What a layout adds to its framework's table. */
 typedef enum {
     REFIT_PACKING_GROUPED_EXPERTS = 1 << 0, /* one parameter for all experts of a layer */
     REFIT_PACKING_SHARED_SLOT = 1 << 1,     /* the shared expert is one more routed one */
+    REFIT_PACKING_COMPRESSED_Q = 1 << 2,    /* latent attention compresses queries, too */
 } RefitPackingOption;
 
 /*
@@ -70,6 +72,11 @@ typedef enum {
  */
 const RefitPacking *refit_packing_find(const RefitFramework *framework, guint options,
                                        const RefitTensor *tensor, char **parameter_out);
+
+/* What a side holds in place of the number x of `tensor`: "-exp(x)"; "x" where it is the same. */
+const char *refit_layout_values(const RefitLayout *layout, guint tensor);
+/* A bit for each role of which some tensors may be held so: 1 << role. */
+guint64 refit_layout_value_roles(const RefitLayout *layout);
 
 /* Tables of the frameworks (refit-packings.c), for RefitFramework. */
 extern const RefitPacking refit_packings_megatron[], refit_packings_vllm[], refit_packings_sglang[];

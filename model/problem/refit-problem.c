@@ -234,6 +234,7 @@ gboolean refit_tensor_is_bulk(const RefitTensor *tensor) {
     case REFIT_ROLE_EXPERT_DOWN:
     case REFIT_ROLE_EXPERT_GATE_UP:
     case REFIT_ROLE_EXPERT_GATE_UP_T:
+    case REFIT_ROLE_EXPERT_GATE_UP_HALVES_T:
     case REFIT_ROLE_EXPERT_DOWN_T:
         return TRUE;
     default:

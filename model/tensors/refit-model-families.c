@@ -46,9 +46,10 @@ static const RefitTemplate gqa[] = {
 const RefitBlock refit_block_gqa = REFIT_BLOCK(gqa);
 
 static const RefitTemplate mla[] = {
-    REFIT_MATRIX("self_attn.q_a_proj.weight", MLA_Q_A, Q_LORA_RANK, HIDDEN_SIZE, NONE),
-    REFIT_VECTOR("self_attn.q_a_layernorm.weight", NORM, Q_LORA_RANK, NONE),
-    REFIT_MATRIX("self_attn.q_b_proj.weight", MLA_Q_B, MLA_Q_WIDTH, Q_LORA_RANK, NONE),
+    REFIT_MATRIX("self_attn.q_a_proj.weight", MLA_Q_A, Q_LORA_RANK, HIDDEN_SIZE, Q_LORA_RANK),
+    REFIT_VECTOR("self_attn.q_a_layernorm.weight", NORM, Q_LORA_RANK, Q_LORA_RANK),
+    REFIT_MATRIX("self_attn.q_b_proj.weight", MLA_Q_B, MLA_Q_WIDTH, Q_LORA_RANK, Q_LORA_RANK),
+    REFIT_MATRIX("self_attn.q_proj.weight", MLA_Q_B, MLA_Q_WIDTH, HIDDEN_SIZE, MLA_PLAIN_Q),
     REFIT_MATRIX("self_attn.kv_a_proj_with_mqa.weight", MLA_KV_A, MLA_KV_A, HIDDEN_SIZE, NONE),
     REFIT_VECTOR("self_attn.kv_a_layernorm.weight", NORM, KV_LORA_RANK, NONE),
     REFIT_MATRIX("self_attn.kv_b_proj.weight", MLA_KV_B, MLA_KV_WIDTH, KV_LORA_RANK, NONE),
@@ -95,12 +96,12 @@ static const RefitTemplate deepseek_shared[] = {
 const RefitBlock refit_block_deepseek_shared = REFIT_BLOCK(deepseek_shared);
 
 static const RefitTemplate deepseek_mtp[] = {
-    REFIT_MATRIX("embed_tokens.weight", EMBEDDING, VOCAB_SIZE, HIDDEN_SIZE, NONE),
+    REFIT_MATRIX("embed_tokens.weight", EMBEDDING, VOCAB_SIZE, HIDDEN_SIZE, MTP_ENDS),
     REFIT_MATRIX("eh_proj.weight", MTP_PROJ, HIDDEN_SIZE, TWICE_HIDDEN, NONE),
     REFIT_VECTOR("enorm.weight", NORM, HIDDEN_SIZE, NONE),
     REFIT_VECTOR("hnorm.weight", NORM, HIDDEN_SIZE, NONE),
     REFIT_VECTOR("shared_head.norm.weight", NORM, HIDDEN_SIZE, NONE),
-    REFIT_MATRIX("shared_head.head.weight", LM_HEAD, VOCAB_SIZE, HIDDEN_SIZE, NONE),
+    REFIT_MATRIX("shared_head.head.weight", LM_HEAD, VOCAB_SIZE, HIDDEN_SIZE, MTP_ENDS),
 };
 const RefitBlock refit_block_deepseek_mtp = REFIT_BLOCK(deepseek_mtp);
 
@@ -184,6 +185,7 @@ void refit_family_derive_mla(guint64 *facts) {
     guint64 nope = facts[REFIT_FACT_QK_NOPE_HEAD_DIM];
     guint64 rope = facts[REFIT_FACT_QK_ROPE_HEAD_DIM];
     guint64 value = facts[REFIT_FACT_V_HEAD_DIM];
+    facts[REFIT_FACT_MLA_PLAIN_Q] = facts[REFIT_FACT_Q_LORA_RANK] == 0 ? 1 : 0;
     facts[REFIT_FACT_MLA_Q_WIDTH] = heads * (nope + rope);
     facts[REFIT_FACT_MLA_KV_A] = facts[REFIT_FACT_KV_LORA_RANK] + rope;
     facts[REFIT_FACT_MLA_KV_WIDTH] = heads * (nope + value);
@@ -299,27 +301,48 @@ const RefitModelFamily refit_model_family_qwen3_moe = {
 /* ---- deepseek_v3, glm4_moe ---- */
 
 static const RefitFactUse deepseek_v3_uses[] = {
-    {REFIT_FACT_HIDDEN_SIZE, TRUE},          {REFIT_FACT_VOCAB_SIZE, TRUE},
-    {REFIT_FACT_NUM_HIDDEN_LAYERS, TRUE},    {REFIT_FACT_NUM_NEXTN_PREDICT_LAYERS, FALSE},
-    {REFIT_FACT_TIE_WORD_EMBEDDINGS, FALSE}, {REFIT_FACT_NUM_ATTENTION_HEADS, TRUE},
-    {REFIT_FACT_NUM_KEY_VALUE_HEADS, FALSE}, {REFIT_FACT_Q_LORA_RANK, TRUE},
-    {REFIT_FACT_KV_LORA_RANK, TRUE},         {REFIT_FACT_QK_NOPE_HEAD_DIM, TRUE},
-    {REFIT_FACT_QK_ROPE_HEAD_DIM, TRUE},     {REFIT_FACT_V_HEAD_DIM, TRUE},
-    {REFIT_FACT_INTERMEDIATE_SIZE, TRUE},    {REFIT_FACT_MOE_INTERMEDIATE_SIZE, TRUE},
-    {REFIT_FACT_N_ROUTED_EXPERTS, TRUE},     {REFIT_FACT_N_SHARED_EXPERTS, TRUE},
-    {REFIT_FACT_NUM_EXPERTS_PER_TOK, FALSE}, {REFIT_FACT_FIRST_K_DENSE_REPLACE, TRUE},
-    {REFIT_FACT_MOE_LAYER_FREQ, FALSE},      {REFIT_FACT_ROTARY_INV_FREQ, FALSE},
+    {REFIT_FACT_HIDDEN_SIZE, TRUE},
+    {REFIT_FACT_VOCAB_SIZE, TRUE},
+    {REFIT_FACT_NUM_HIDDEN_LAYERS, TRUE},
+    {REFIT_FACT_NUM_NEXTN_PREDICT_LAYERS, FALSE},
+    {REFIT_FACT_TIE_WORD_EMBEDDINGS, FALSE},
+    {REFIT_FACT_NUM_ATTENTION_HEADS, TRUE},
+    {REFIT_FACT_NUM_KEY_VALUE_HEADS, FALSE},
+    {REFIT_FACT_Q_LORA_RANK, FALSE},
+    {REFIT_FACT_KV_LORA_RANK, TRUE},
+    {REFIT_FACT_QK_NOPE_HEAD_DIM, TRUE},
+    {REFIT_FACT_QK_ROPE_HEAD_DIM, TRUE},
+    {REFIT_FACT_V_HEAD_DIM, TRUE},
+    {REFIT_FACT_INTERMEDIATE_SIZE, TRUE},
+    {REFIT_FACT_MOE_INTERMEDIATE_SIZE, TRUE},
+    {REFIT_FACT_N_ROUTED_EXPERTS, TRUE},
+    {REFIT_FACT_N_SHARED_EXPERTS, TRUE},
+    {REFIT_FACT_NUM_EXPERTS_PER_TOK, FALSE},
+    {REFIT_FACT_FIRST_K_DENSE_REPLACE, TRUE},
+    {REFIT_FACT_MOE_LAYER_FREQ, FALSE},
+    {REFIT_FACT_ROTARY_INV_FREQ, FALSE},
+    {REFIT_FACT_N_GROUP, FALSE},
 };
 
 static const RefitFactUse glm4_moe_uses[] = {
-    {REFIT_FACT_HIDDEN_SIZE, TRUE},          {REFIT_FACT_VOCAB_SIZE, TRUE},
-    {REFIT_FACT_NUM_HIDDEN_LAYERS, TRUE},    {REFIT_FACT_NUM_NEXTN_PREDICT_LAYERS, FALSE},
-    {REFIT_FACT_TIE_WORD_EMBEDDINGS, FALSE}, {REFIT_FACT_NUM_ATTENTION_HEADS, TRUE},
-    {REFIT_FACT_NUM_KEY_VALUE_HEADS, FALSE}, {REFIT_FACT_HEAD_DIM, FALSE},
-    {REFIT_FACT_ATTENTION_BIAS, FALSE},      {REFIT_FACT_QK_NORM, FALSE},
-    {REFIT_FACT_INTERMEDIATE_SIZE, TRUE},    {REFIT_FACT_MOE_INTERMEDIATE_SIZE, TRUE},
-    {REFIT_FACT_N_ROUTED_EXPERTS, TRUE},     {REFIT_FACT_N_SHARED_EXPERTS, TRUE},
-    {REFIT_FACT_NUM_EXPERTS_PER_TOK, FALSE}, {REFIT_FACT_FIRST_K_DENSE_REPLACE, TRUE},
+    {REFIT_FACT_HIDDEN_SIZE, TRUE},
+    {REFIT_FACT_VOCAB_SIZE, TRUE},
+    {REFIT_FACT_NUM_HIDDEN_LAYERS, TRUE},
+    {REFIT_FACT_NUM_NEXTN_PREDICT_LAYERS, FALSE},
+    {REFIT_FACT_TIE_WORD_EMBEDDINGS, FALSE},
+    {REFIT_FACT_NUM_ATTENTION_HEADS, TRUE},
+    {REFIT_FACT_NUM_KEY_VALUE_HEADS, FALSE},
+    {REFIT_FACT_HEAD_DIM, FALSE},
+    {REFIT_FACT_ATTENTION_BIAS, FALSE},
+    {REFIT_FACT_QK_NORM, FALSE},
+    {REFIT_FACT_INTERMEDIATE_SIZE, TRUE},
+    {REFIT_FACT_MOE_INTERMEDIATE_SIZE, TRUE},
+    {REFIT_FACT_N_ROUTED_EXPERTS, TRUE},
+    {REFIT_FACT_N_SHARED_EXPERTS, TRUE},
+    {REFIT_FACT_NUM_EXPERTS_PER_TOK, FALSE},
+    {REFIT_FACT_FIRST_K_DENSE_REPLACE, TRUE},
+    {REFIT_FACT_N_GROUP, FALSE},
+    {REFIT_FACT_MTP_SHARES_ENDS, FALSE},
 };
 
 static gboolean emit_deepseek_layer(RefitModelBuilder *builder, guint layer,
@@ -329,15 +352,16 @@ static gboolean emit_deepseek_layer(RefitModelBuilder *builder, guint layer,
         !refit_model_builder_emit(builder, attention, facts, error)) {
         return FALSE;
     }
-    if (layer < facts[REFIT_FACT_FIRST_K_DENSE_REPLACE]) {
-        return refit_model_builder_emit(builder, &refit_block_dense_ffn, facts, error);
-    }
-    return refit_model_builder_emit(builder, &refit_block_deepseek_router, facts, error) &&
-           refit_model_builder_emit_experts(builder, &refit_block_expert, REFIT_EXPERT_INFIX,
-                                            builder->n_experts, facts, error) &&
-           refit_model_builder_emit(builder, &refit_block_deepseek_shared, facts, error) &&
-           (!builder->mtp ||
-            refit_model_builder_emit(builder, &refit_block_deepseek_mtp, facts, error));
+    gboolean is_dense = layer < facts[REFIT_FACT_FIRST_K_DENSE_REPLACE];
+    gboolean emitted =
+        is_dense
+            ? refit_model_builder_emit(builder, &refit_block_dense_ffn, facts, error)
+            : refit_model_builder_emit(builder, &refit_block_deepseek_router, facts, error) &&
+                  refit_model_builder_emit_experts(builder, &refit_block_expert, REFIT_EXPERT_INFIX,
+                                                   builder->n_experts, facts, error) &&
+                  refit_model_builder_emit(builder, &refit_block_deepseek_shared, facts, error);
+    return emitted && (!builder->mtp ||
+                       refit_model_builder_emit(builder, &refit_block_deepseek_mtp, facts, error));
 }
 
 static gboolean emit_mla_layer(RefitModelBuilder *builder, guint layer, const guint64 *facts,
@@ -354,10 +378,11 @@ static gboolean emit_gqa_layer(RefitModelBuilder *builder, guint layer, const gu
 static gboolean expand_deepseek_stack(RefitModelBuilder *builder, RefitNode *config,
                                       RefitLayerFunc emit_layer, guint64 *facts, GError **error) {
     if (!refit_family_derive_experts(builder, config, REFIT_FACT_N_ROUTED_EXPERTS,
-                                     REFIT_FACT_NUM_EXPERTS_PER_TOK, facts, error) ||
-        !refit_family_check_dense_layers(builder, config, facts, error)) {
+                                     REFIT_FACT_NUM_EXPERTS_PER_TOK, facts, error)) {
         return FALSE;
     }
+    builder->n_expert_groups = (guint)facts[REFIT_FACT_N_GROUP];
+    facts[REFIT_FACT_MTP_ENDS] = facts[REFIT_FACT_MTP_SHARES_ENDS] == 0 ? 1 : 0;
     facts[REFIT_FACT_SHARED_SIZE] =
         facts[REFIT_FACT_N_SHARED_EXPERTS] * facts[REFIT_FACT_MOE_INTERMEDIATE_SIZE];
     guint n = builder->n_layers + (guint)facts[REFIT_FACT_NUM_NEXTN_PREDICT_LAYERS];

@@ -57,6 +57,7 @@ static Linear linear_of(const RefitTensor *tensor) {
     case REFIT_ROLE_EXPERT_UP:
     case REFIT_ROLE_EXPERT_DOWN:
     case REFIT_ROLE_EXPERT_GATE_UP_T:
+    case REFIT_ROLE_EXPERT_GATE_UP_HALVES_T:
     case REFIT_ROLE_EXPERT_DOWN_T:
         return LINEAR_EXPERT;
     case REFIT_ROLE_SHARED_GATE:
@@ -244,7 +245,9 @@ gboolean refit_quantization_read(RefitNode *root, RefitForm form, RefitQuantizat
 /* ---- applying ---- */
 
 static gboolean is_stacked(const RefitTensor *tensor) {
-    return tensor->role == REFIT_ROLE_EXPERT_GATE_UP_T || tensor->role == REFIT_ROLE_EXPERT_DOWN_T;
+    return tensor->role == REFIT_ROLE_EXPERT_GATE_UP_T ||
+           tensor->role == REFIT_ROLE_EXPERT_GATE_UP_HALVES_T ||
+           tensor->role == REFIT_ROLE_EXPERT_DOWN_T;
 }
 
 gboolean refit_quantization_covers(const RefitQuantization *quantization,

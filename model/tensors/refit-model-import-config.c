@@ -22,12 +22,14 @@ typedef enum {
     CHANGE_RENAME, /* our `other` is their `key` */
     CHANGE_SQUARE, /* our `other` is each of the two numbers of their `key` */
     CHANGE_REFUSE, /* `key` may only say no */
+    CHANGE_STATED, /* `key` must be there, if only as null: the model code has another default */
 } ChangeKind;
 
 typedef struct {
     ChangeKind kind;
     const char *section, *key; /* section: mapping in the config, NULL for itself */
     const char *other;
+    const char *if_key, *if_value; /* CHANGE_SET: only where this key has this value; or NULL */
 } Change;
 
 typedef struct {
@@ -37,14 +39,18 @@ typedef struct {
     Change changes[MAX_CHANGES];
 } HubType;
 
-#define SET(section, key, value)                                                                   \
-    { CHANGE_SET, section, key, value }
-#define RENAME(key, other)                                                                         \
-    { CHANGE_RENAME, NULL, key, other }
-#define SQUARE(section, key, other)                                                                \
-    { CHANGE_SQUARE, section, key, other }
-#define REFUSE(key)                                                                                \
-    { CHANGE_REFUSE, NULL, key, NULL }
+#define SET(in, name, value)                                                                       \
+    { .kind = CHANGE_SET, .section = in, .key = name, .other = value }
+#define SET_IF(name, value, set, to)                                                               \
+    { .kind = CHANGE_SET, .key = set, .other = to, .if_key = name, .if_value = value }
+#define RENAME(name, ours)                                                                         \
+    { .kind = CHANGE_RENAME, .key = name, .other = ours }
+#define SQUARE(in, name, ours)                                                                     \
+    { .kind = CHANGE_SQUARE, .section = in, .key = name, .other = ours }
+#define REFUSE(name)                                                                               \
+    { .kind = CHANGE_REFUSE, .key = name }
+#define STATED(name)                                                                               \
+    { .kind = CHANGE_STATED, .key = name }
 
 #define DENSE_LINEARS "linears: [attention, dense], scale: bf16"
 #define MOE_LINEARS "linears: [attention, expert], scale: bf16"
@@ -77,13 +83,19 @@ static const HubType types[] = {
      "DeepseekV3ForCausalLM",
      "deepseek_v3",
      DEEPSEEK_LINEARS,
-     {REFUSE("attention_bias")}},
+     {REFUSE("attention_bias"), STATED("q_lora_rank")}},
     {"kimi_k2",
      "KimiK2ForCausalLM",
      "deepseek_v3",
      DEEPSEEK_LINEARS,
-     {REFUSE("attention_bias"), SET(NULL, "rotary_inv_freq", "56")}},
-    {"glm4_moe", "Glm4MoeForCausalLM", "glm4_moe", NULL, {RENAME("use_qk_norm", "qk_norm")}},
+     {REFUSE("attention_bias"), STATED("q_lora_rank"), SET(NULL, "rotary_inv_freq", "56")}},
+    /* From GLM-4.6 on, which has this context length, MTP layers share embedding and head. */
+    {"glm4_moe",
+     "Glm4MoeForCausalLM",
+     "glm4_moe",
+     NULL,
+     {RENAME("use_qk_norm", "qk_norm"),
+      SET_IF("max_position_embeddings", "202752", "mtp_shares_ends", "true")}},
     {"gpt_oss", "GptOssForCausalLM", "gpt_oss", "linears: [expert]", {{0}}},
     {"nemotron_h",
      "NemotronHForCausalLM",
@@ -204,6 +216,14 @@ static gboolean apply(RefitNode *config, const Change *change, GError **error) {
     RefitNode *node = refit_node_get(section, change->key);
     switch (change->kind) {
     case CHANGE_SET:
+        if (change->if_key != NULL) {
+            RefitNode *stated = peek(section, change->if_key, REFIT_NODE_SCALAR);
+            const char *text = NULL;
+            if (stated == NULL || !refit_node_string(stated, &text, NULL) ||
+                !g_str_equal(text, change->if_value)) {
+                return TRUE;
+            }
+        }
         refit_yaml_put_text(section, change->key, change->other);
         return TRUE;
     case CHANGE_RENAME:
@@ -219,6 +239,7 @@ static gboolean apply(RefitNode *config, const Change *change, GError **error) {
             return FALSE;
         }
         return TRUE;
+    case CHANGE_STATED: /* before nulls were dropped */
     case CHANGE_NONE:
     default:
         return TRUE;
@@ -326,9 +347,15 @@ RefitModel *refit_hub_config_parse(RefitDoc *doc, const char *name,
         report_type(root, error);
         return NULL;
     }
+    RefitNode *config = text_config(root);
+    for (guint i = 0; i < MAX_CHANGES && type->changes[i].kind != CHANGE_NONE; i++) {
+        if (type->changes[i].kind == CHANGE_STATED &&
+            refit_node_require(config, type->changes[i].key, error) == NULL) {
+            return NULL;
+        }
+    }
     refit_yaml_drop_nulls(root);
     refit_node_consume_all(root);
-    RefitNode *config = text_config(root);
     if (config != root) {
         link_outer(root, config);
     }

@@ -255,6 +255,7 @@ static gboolean link_scale(RefitTensor *scale, guint weight_index, RefitTensor *
     scale->scale_of = weight_index;
     scale->n_packed = 0; /* its cuts follow those of the weight */
     scale->role = weight->role;
+    scale->unknown = weight->unknown;
     scale->layer = weight->layer;
     scale->expert = weight->expert;
     scale->mtp = weight->mtp;

@@ -1,12 +1,15 @@
 /*
- * What a tensor is for, from its name alone.
+ * What a tensor is for, from its name and its shape.
  *
  * The families already know every name: so a small model of each is expanded, and its names, with
  * numbers taken out, are the table. A name can mean different things in different families, and in
  * layers of different kinds (the output projection of attention and of a delta net); therefore the
  * family is the one that knows most names of the file, and the kind of a layer the one that has
- * most of the layer's names. A config.json beside the headers gives a full model, whose names come
- * first. Cost: one look-up per tensor, or a few for names that other programs wrap.
+ * most of the layer's names. Extents of a small model are equal only where the family says so, and
+ * what is equal there must be equal in the file: a name whose shape disagrees, a name of another
+ * family, and a packed projection whose segments no shape tells, are not known, and say so. A
+ * config.json beside the headers gives a full model, whose names come first. Cost: one look-up per
+ * tensor, or a few for names that other programs wrap, and one per dim.
  */
 
 #include "model/tensors/refit-model-import-private.h"
@@ -15,56 +18,66 @@
 
 #define MAX_KINDS 8 /* layers of a small model */
 
-/* Small models with a layer of each kind and every optional tensor. Tables of one family add up. */
+#define SMALL_QWEN3_5                                                                              \
+    "num_attention_heads: 6, num_key_value_heads: 2, head_dim: 17, attention_bias: true, "         \
+    "attn_output_gate: true, full_attention_interval: 2, linear_num_key_heads: 3, "                \
+    "linear_num_value_heads: 9, linear_key_head_dim: 13, linear_value_head_dim: 19, "              \
+    "linear_conv_kernel_dim: 4, moe_intermediate_size: 401, num_experts: 5, "                      \
+    "shared_expert_intermediate_size: 409"
+
+/*
+ * Small models with a layer of each kind and every optional tensor. Tables of one family add up and
+ * have the same numbers. Two extents are the same number only where the family makes them one:
+ * heads, kernels and the like are chosen so that no product of them meets another.
+ */
 static const char *const small_models[] = {
-    "dense, config: {hidden_size: 8, vocab_size: 8, num_hidden_layers: 1, num_attention_heads: 2, "
-    "intermediate_size: 8, attention_bias: true, qk_norm: true}",
-    "qwen3_moe, config: {hidden_size: 8, vocab_size: 8, num_hidden_layers: 1, "
-    "num_attention_heads: 2, attention_bias: true, num_experts: 1, moe_intermediate_size: 8}",
-    "deepseek_v3, config: {rotary_inv_freq: 2, hidden_size: 8, vocab_size: 8, num_hidden_layers: "
-    "2, "
-    "num_nextn_predict_layers: 1, num_attention_heads: 2, q_lora_rank: 2, kv_lora_rank: 2, "
-    "qk_nope_head_dim: 2, qk_rope_head_dim: 2, v_head_dim: 2, intermediate_size: 8, "
-    "moe_intermediate_size: 8, n_routed_experts: 1, n_shared_experts: 1, "
-    "first_k_dense_replace: 1}",
-    "glm4_moe, config: {hidden_size: 8, vocab_size: 8, num_hidden_layers: 2, "
-    "num_nextn_predict_layers: 1, num_attention_heads: 2, attention_bias: true, qk_norm: true, "
-    "intermediate_size: 8, moe_intermediate_size: 8, n_routed_experts: 1, n_shared_experts: 1, "
-    "first_k_dense_replace: 1}",
-    "mixtral, config: {hidden_size: 8, vocab_size: 8, num_hidden_layers: 1, "
-    "num_attention_heads: 2, qk_norm: true, intermediate_size: 8, num_local_experts: 1, "
-    "use_routing_bias: true}",
-    "qwen3_5_moe, config: {hidden_size: 8, vocab_size: 8, num_hidden_layers: 2, "
-    "mtp_num_hidden_layers: 1, mtp_stacked_experts: false, num_attention_heads: 2, "
-    "attention_bias: true, attn_output_gate: true, full_attention_interval: 2, "
-    "linear_num_key_heads: 2, linear_num_value_heads: 2, linear_key_head_dim: 2, "
-    "linear_value_head_dim: 2, linear_conv_kernel_dim: 2, moe_intermediate_size: 8, "
-    "num_experts: 1, shared_expert_intermediate_size: 8, vision_config: {hidden_size: 8, "
-    "intermediate_size: 8, depth: 1, in_channels: 3, patch_size: 2, temporal_patch_size: 2, "
-    "spatial_merge_size: 2, num_position_embeddings: 2, out_hidden_size: 8}}",
-    "qwen3_5_moe, config: {hidden_size: 8, vocab_size: 8, num_hidden_layers: 2, "
-    "mtp_num_hidden_layers: 1, mtp_stacked_experts: true, num_attention_heads: 2, "
-    "attention_bias: true, attn_output_gate: true, full_attention_interval: 2, "
-    "linear_num_key_heads: 2, linear_num_value_heads: 2, linear_key_head_dim: 2, "
-    "linear_value_head_dim: 2, linear_conv_kernel_dim: 2, moe_intermediate_size: 8, "
-    "num_experts: 1, shared_expert_intermediate_size: 8}",
-    "gpt_oss, config: {hidden_size: 8, vocab_size: 8, num_hidden_layers: 1, "
-    "num_attention_heads: 2, attention_bias: true, intermediate_size: 8, num_local_experts: 1}",
-    "nemotron_h, config: {hidden_size: 8, vocab_size: 8, num_hidden_layers: 3, "
-    "hybrid_override_pattern: \"M*E\", num_nextn_predict_layers: 1, "
-    "mtp_hybrid_override_pattern: \"*E\", num_attention_heads: 2, mamba_num_heads: 2, "
-    "mamba_head_dim: 2, n_groups: 1, ssm_state_size: 2, conv_kernel: 2, use_conv_bias: true, "
-    "moe_intermediate_size: 8, moe_latent_size: 2, moe_shared_expert_intermediate_size: 8, "
-    "n_routed_experts: 1, n_shared_experts: 1}",
-    "kimi_k3, config: {hidden_size: 8, vocab_size: 8, num_hidden_layers: 4, "
-    "num_attention_heads: 2, q_lora_rank: 2, kv_lora_rank: 2, qk_nope_head_dim: 2, "
-    "qk_rope_head_dim: 2, v_head_dim: 2, mla_use_output_gate: true, intermediate_size: 8, "
-    "moe_intermediate_size: 8, routed_expert_hidden_size: 8, num_experts: 1, "
-    "num_shared_experts: 1, first_k_dense_replace: 2, linear_attn_config: {num_heads: 2, "
-    "head_dim: 2, short_conv_kernel_size: 2, kda_layers: [1, 3]}, vision_config: "
-    "{vt_hidden_size: 8, vt_intermediate_size: 8, vt_num_hidden_layers: 1, qkv_hidden_size: 8, "
-    "patch_size: 2, init_pos_emb_height: 2, init_pos_emb_width: 2, merge_size: 2, "
-    "text_hidden_size: 8}}",
+    "dense, config: {hidden_size: 101, vocab_size: 211, num_hidden_layers: 1, "
+    "num_attention_heads: 6, num_key_value_heads: 2, head_dim: 17, intermediate_size: 307, "
+    "attention_bias: true, qk_norm: true}",
+    "qwen3_moe, config: {hidden_size: 101, vocab_size: 211, num_hidden_layers: 1, "
+    "num_attention_heads: 6, num_key_value_heads: 2, head_dim: 17, attention_bias: true, "
+    "num_experts: 5, moe_intermediate_size: 401}",
+    "deepseek_v3, config: {rotary_inv_freq: 2, hidden_size: 101, vocab_size: 211, "
+    "num_hidden_layers: 2, num_nextn_predict_layers: 1, num_attention_heads: 6, q_lora_rank: 23, "
+    "kv_lora_rank: 29, qk_nope_head_dim: 31, qk_rope_head_dim: 37, v_head_dim: 41, "
+    "intermediate_size: 307, moe_intermediate_size: 401, n_routed_experts: 5, "
+    "n_shared_experts: 3, first_k_dense_replace: 1}",
+    "deepseek_v3, config: {hidden_size: 101, vocab_size: 211, num_hidden_layers: 1, "
+    "num_attention_heads: 6, kv_lora_rank: 29, qk_nope_head_dim: 31, qk_rope_head_dim: 37, "
+    "v_head_dim: 41, intermediate_size: 307, moe_intermediate_size: 401, n_routed_experts: 5, "
+    "n_shared_experts: 3, first_k_dense_replace: 0}",
+    "glm4_moe, config: {hidden_size: 101, vocab_size: 211, num_hidden_layers: 2, "
+    "num_nextn_predict_layers: 1, num_attention_heads: 6, num_key_value_heads: 2, head_dim: 17, "
+    "attention_bias: true, qk_norm: true, intermediate_size: 307, moe_intermediate_size: 401, "
+    "n_routed_experts: 5, n_shared_experts: 3, first_k_dense_replace: 1}",
+    "mixtral, config: {hidden_size: 101, vocab_size: 211, num_hidden_layers: 1, "
+    "num_attention_heads: 6, num_key_value_heads: 2, head_dim: 17, qk_norm: true, "
+    "intermediate_size: 307, num_local_experts: 5, use_routing_bias: true}",
+    "qwen3_5_moe, config: {hidden_size: 101, vocab_size: 211, num_hidden_layers: 2, "
+    "mtp_num_hidden_layers: 1, mtp_stacked_experts: false, " SMALL_QWEN3_5 ", vision_config: "
+    "{hidden_size: 103, intermediate_size: 109, depth: 1, in_channels: 3, patch_size: 7, "
+    "temporal_patch_size: 11, spatial_merge_size: 2, num_position_embeddings: 97, "
+    "out_hidden_size: 101}}",
+    "qwen3_5_moe, config: {hidden_size: 101, vocab_size: 211, num_hidden_layers: 2, "
+    "mtp_num_hidden_layers: 1, mtp_stacked_experts: true, " SMALL_QWEN3_5 "}",
+    "gpt_oss, config: {hidden_size: 101, vocab_size: 211, num_hidden_layers: 1, "
+    "num_attention_heads: 6, num_key_value_heads: 2, head_dim: 17, attention_bias: true, "
+    "intermediate_size: 307, num_local_experts: 5}",
+    "nemotron_h, config: {hidden_size: 101, vocab_size: 211, num_hidden_layers: 4, "
+    "hybrid_override_pattern: \"M*E-\", intermediate_size: 307, num_nextn_predict_layers: 1, "
+    "mtp_hybrid_override_pattern: \"*E\", num_attention_heads: 6, num_key_value_heads: 2, "
+    "head_dim: 17, mamba_num_heads: 9, mamba_head_dim: 19, n_groups: 3, ssm_state_size: 13, "
+    "conv_kernel: 4, use_conv_bias: true, moe_intermediate_size: 401, moe_latent_size: 43, "
+    "moe_shared_expert_intermediate_size: 409, n_routed_experts: 5, n_shared_experts: 1}",
+    "kimi_k3, config: {hidden_size: 101, vocab_size: 211, num_hidden_layers: 4, "
+    "num_attention_heads: 6, q_lora_rank: 23, kv_lora_rank: 29, qk_nope_head_dim: 31, "
+    "qk_rope_head_dim: 37, v_head_dim: 41, mla_use_output_gate: true, intermediate_size: 307, "
+    "moe_intermediate_size: 401, routed_expert_hidden_size: 43, num_experts: 5, "
+    "num_shared_experts: 3, first_k_dense_replace: 2, linear_attn_config: {num_heads: 9, "
+    "head_dim: 19, short_conv_kernel_size: 4, a_log_size: 16, kda_layers: [1, 3]}, vision_config: "
+    "{vt_hidden_size: 103, vt_intermediate_size: 109, vt_num_hidden_layers: 1, "
+    "qkv_hidden_size: 107, patch_size: 7, init_pos_emb_height: 53, init_pos_emb_width: 59, "
+    "merge_size: 2, text_hidden_size: 101}}",
 };
 
 /* Beginnings that programs put before a family's names, or leave out. */
@@ -87,13 +100,12 @@ static const struct {
 /* One meaning of a name. */
 typedef struct {
     guint family;
-    gint kind; /* which layer of the small model, or REFIT_NO_LAYER */
-    RefitRole role;
-    gboolean mtp, has_expert;
-    gboolean after_main; /* layers are counted from the last main layer on */
+    const RefitTensor *tensor; /* of a small model: role, extents, and the layer, which is a kind */
+    gboolean after_main;       /* layers are counted from the last main layer on */
 } Meaning;
 
 typedef struct {
+    GPtrArray *models;    /* the small ones */
     GHashTable *meanings; /* name without numbers to GArray of Meaning */
     GHashTable *lists[2]; /* the same of the file, with three dims or not, to List */
     const char *families[G_N_ELEMENTS(small_models)];
@@ -113,11 +125,12 @@ static void list_free(gpointer data) {
 }
 
 typedef struct {
-    const List *list; /* NULL: another look-up has named the tensor */
-    gint number;      /* of the layer in the name, or -1 */
+    const List *list;
+    gint number; /* of the layer in the name, or -1 */
 } Found;
 
 static void names_free(Names *names) {
+    g_ptr_array_unref(names->models);
     g_hash_table_unref(names->meanings);
     g_hash_table_unref(names->lists[0]);
     g_hash_table_unref(names->lists[1]);
@@ -126,28 +139,27 @@ static void names_free(Names *names) {
 
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(Names, names_free)
 
-/* "layers.12.up" as "layers.#.up". */
-static void take_numbers(const char *name, GString *text) {
-    g_string_truncate(text, 0);
-    for (const char *at = name; *at != '\0';) {
-        gsize length = strcspn(at, ".");
-        if (length > 0 && strspn(at, "0123456789") >= length) {
-            g_string_append_c(text, '#');
-        } else {
-            g_string_append_len(text, at, (gssize)length);
-        }
-        at += length;
-        if (*at == '.') {
-            g_string_append_c(text, *at++);
+/* Experts and other parts that only a number tells apart are alike: one stands for all of them. */
+static gboolean is_known(const GArray *list, const Meaning *meaning) {
+    for (guint i = 0; i < list->len; i++) {
+        const Meaning *other = &g_array_index(list, Meaning, i);
+        if (other->family == meaning->family && other->tensor->layer == meaning->tensor->layer &&
+            other->tensor->role == meaning->tensor->role &&
+            other->tensor->mtp == meaning->tensor->mtp &&
+            other->after_main == meaning->after_main &&
+            memcmp(other->tensor->shape, meaning->tensor->shape, sizeof other->tensor->shape) ==
+                0) {
+            return TRUE;
         }
     }
+    return FALSE;
 }
 
 static void add_names(Names *names, guint family, const RefitModel *model) {
     g_autoptr(GString) text = g_string_new(NULL);
     for (guint i = 0; i < refit_model_n_tensors(model); i++) {
         const RefitTensor *tensor = refit_model_tensor(model, i);
-        take_numbers(tensor->name, text);
+        refit_name_take_numbers(tensor->name, '#', text);
         GArray *list = g_hash_table_lookup(names->meanings, text->str);
         if (list == NULL) {
             list = g_array_new(FALSE, FALSE, sizeof(Meaning));
@@ -156,14 +168,13 @@ static void add_names(Names *names, guint family, const RefitModel *model) {
         g_assert(tensor->layer < MAX_KINDS);
         const Meaning meaning = {
             .family = family,
-            .kind = tensor->layer,
-            .role = tensor->role,
-            .mtp = tensor->mtp,
-            .has_expert = tensor->expert != REFIT_NO_EXPERT,
+            .tensor = tensor,
             .after_main = tensor->layer != REFIT_NO_LAYER &&
                           tensor->layer != refit_name_number(tensor->name, "layers"),
         };
-        g_array_append_val(list, meaning);
+        if (!is_known(list, &meaning)) {
+            g_array_append_val(list, meaning);
+        }
     }
 }
 
@@ -172,6 +183,7 @@ static Names *names_new(GError **error) {
     const RefitModelOptions options = {
         .dtype = REFIT_DTYPE_BF16, .mtp = TRUE, .form = REFIT_FORM_NATIVE};
     g_autoptr(Names) names = g_new0(Names, 1);
+    names->models = g_ptr_array_new_with_free_func((GDestroyNotify)refit_model_unref);
     names->meanings =
         g_hash_table_new_full(g_str_hash, g_str_equal, g_free, (GDestroyNotify)g_array_unref);
     for (guint i = 0; i < G_N_ELEMENTS(names->lists); i++) {
@@ -181,11 +193,12 @@ static Names *names_new(GError **error) {
         g_autofree char *text = g_strconcat(
             "{schema: refit.model/1, name: names, family: ", small_models[i], "}", NULL);
         g_autoptr(RefitDoc) doc = refit_doc_parse(text, strlen(text), "names", error);
-        g_autoptr(RefitModel) model =
+        RefitModel *model =
             doc != NULL ? refit_model_parse(refit_doc_root(doc), &options, error) : NULL;
         if (model == NULL) {
             return NULL;
         }
+        g_ptr_array_add(names->models, model);
         gsize length = strcspn(small_models[i], ",");
         const char *last = names->n_families > 0 ? names->families[names->n_families - 1] : "";
         if (strncmp(last, small_models[i], length + 1) != 0) {
@@ -247,7 +260,7 @@ static List *list_new(const Names *names, const char *text, gboolean may_stack) 
 static Found find(Names *names, const RefitTensor *tensor, GString *text) {
     gboolean may_stack = tensor->n_dims == 3;
     GHashTable *lists = names->lists[may_stack ? 1 : 0];
-    take_numbers(tensor->name, text);
+    refit_name_take_numbers(tensor->name, '#', text);
     List *list = g_hash_table_lookup(lists, text->str);
     if (list == NULL) {
         list = list_new(names, text->str, may_stack);
@@ -261,10 +274,13 @@ static guint choose_family(const Names *names, const Found *found, guint n) {
     guint votes[G_N_ELEMENTS(small_models)] = {0}, best = 0;
     for (guint i = 0; i < n; i++) {
         guint64 seen = 0;
-        for (guint k = 0; found[i].list != NULL && k < found[i].list->meanings->len; k++) {
-            guint family = ((const Meaning *)g_ptr_array_index(found[i].list->meanings, k))->family;
-            votes[family] += (seen >> family & 1) == 0 ? 1 : 0;
-            seen |= (guint64)1 << family;
+        for (guint k = 0; k < found[i].list->meanings->len; k++) {
+            const Meaning *meaning = g_ptr_array_index(found[i].list->meanings, k);
+            if (meaning->tensor->role == REFIT_ROLE_VISION) {
+                continue; /* text models of several families share an image encoder */
+            }
+            votes[meaning->family] += (seen >> meaning->family & 1) == 0 ? 1 : 0;
+            seen |= (guint64)1 << meaning->family;
         }
     }
     for (guint family = 1; family < names->n_families; family++) {
@@ -277,7 +293,7 @@ static guint choose_family(const Names *names, const Found *found, guint n) {
 static GHashTable *count_kinds(const Found *found, guint n, guint family) {
     GHashTable *layers = g_hash_table_new_full(NULL, NULL, NULL, g_free);
     for (guint i = 0; i < n; i++) {
-        if (found[i].list == NULL || found[i].number < 0) {
+        if (found[i].number < 0) {
             continue;
         }
         gpointer key = GINT_TO_POINTER(found[i].number);
@@ -289,32 +305,151 @@ static GHashTable *count_kinds(const Found *found, guint n, guint family) {
         guint64 seen = 0;
         for (guint k = 0; k < found[i].list->meanings->len; k++) {
             const Meaning *meaning = g_ptr_array_index(found[i].list->meanings, k);
-            if (meaning->family == family && meaning->kind != REFIT_NO_LAYER &&
-                !meaning->after_main && (seen >> meaning->kind & 1) == 0) {
-                votes[meaning->kind]++;
-                seen |= (guint64)1 << meaning->kind;
+            gint kind = meaning->tensor->layer;
+            if (meaning->family == family && kind != REFIT_NO_LAYER && !meaning->after_main &&
+                (seen >> kind & 1) == 0) {
+                votes[kind]++;
+                seen |= (guint64)1 << kind;
             }
         }
     }
     return layers;
 }
 
-/* The meaning in this family and the likeliest kind of layer. */
+/* The meaning in this family and the likeliest kind of layer; NULL when it has none. */
 static const Meaning *choose_meaning(const Found *found, guint family, GHashTable *layers) {
     const Meaning *best = NULL;
     const guint *votes =
         found->number >= 0 ? g_hash_table_lookup(layers, GINT_TO_POINTER(found->number)) : NULL;
     for (guint k = 0; k < found->list->meanings->len; k++) {
         const Meaning *meaning = g_ptr_array_index(found->list->meanings, k);
-        gboolean is_nearer = best == NULL || (meaning->family == family && best->family != family);
-        gboolean is_likelier = best != NULL && meaning->family == family && votes != NULL &&
-                               best->kind >= 0 && meaning->kind >= 0 &&
-                               votes[meaning->kind] > votes[best->kind];
-        if (is_nearer || is_likelier) {
+        if (meaning->family != family) {
+            continue;
+        }
+        gint kind = meaning->tensor->layer;
+        if (best == NULL || (votes != NULL && best->tensor->layer >= 0 && kind >= 0 &&
+                             votes[kind] > votes[best->tensor->layer])) {
             best = meaning;
         }
     }
     return best;
+}
+
+/* ---- shapes ---- */
+
+#define SMALL_SIZES 2048 /* no extent of a small model is as large */
+
+/* An extent of a small model, the one that a tensor of the file has in its place, and how many. */
+typedef struct {
+    guint64 small, large;
+    guint votes;
+} Size;
+
+static guint size_hash(gconstpointer data) {
+    const Size *size = data;
+    return (guint)((size->small * G_GUINT64_CONSTANT(0x9e3779b97f4a7c15) ^ size->large) *
+                       G_GUINT64_CONSTANT(0xff51afd7ed558ccd) >>
+                   32);
+}
+
+static gboolean size_equal(gconstpointer a, gconstpointer b) {
+    const Size *x = a, *y = b;
+    return x->small == y->small && x->large == y->large;
+}
+
+/* Numbers packed in integers have shapes of their own, which only their scales explain. */
+static gboolean is_packed_in_integers(const RefitTensor *tensor) {
+    return tensor->dtype != REFIT_DTYPE_BF16 && tensor->dtype != REFIT_DTYPE_F16 &&
+           tensor->dtype != REFIT_DTYPE_F32 && tensor->dtype != REFIT_DTYPE_F64 &&
+           tensor->dtype != REFIT_DTYPE_F8_E4M3 && tensor->dtype != REFIT_DTYPE_F8_E5M2;
+}
+
+/* Dims before those of the small model's tensor: one when the file stacks experts. */
+static gboolean has_dims(const RefitTensor *tensor, const Found *found, const Meaning *meaning) {
+    return tensor->n_dims == meaning->tensor->n_dims + (found->list->stacked ? 1u : 0u);
+}
+
+static void vote_sizes(GHashTable *sizes, const RefitTensor *tensor, const Found *found,
+                       const Meaning *meaning) {
+    guint before = found->list->stacked ? 1 : 0;
+    if (is_packed_in_integers(tensor) || !has_dims(tensor, found, meaning)) {
+        return;
+    }
+    for (guint d = 0; d < meaning->tensor->n_dims; d++) {
+        Size key = {meaning->tensor->shape[d], tensor->shape[d + before], 1};
+        Size *size = g_hash_table_lookup(sizes, &key);
+        if (size != NULL) {
+            size->votes++;
+        } else {
+            g_hash_table_add(sizes, g_memdup2(&key, sizeof key));
+        }
+    }
+}
+
+/* What most tensors have in the place of each small extent, of equals the least; 0: none. */
+static void choose_sizes(GHashTable *sizes, guint64 *large) {
+    g_autofree guint *votes = g_new0(guint, SMALL_SIZES);
+    GHashTableIter iter;
+    gpointer item = NULL;
+    g_hash_table_iter_init(&iter, sizes);
+    while (g_hash_table_iter_next(&iter, &item, NULL)) {
+        const Size *size = item;
+        g_assert(size->small < SMALL_SIZES);
+        if (size->votes > votes[size->small] ||
+            (size->votes == votes[size->small] && size->large < large[size->small])) {
+            votes[size->small] = size->votes;
+            large[size->small] = size->large;
+        }
+    }
+}
+
+static gboolean has_shape(const RefitTensor *tensor, const Found *found, const Meaning *meaning,
+                          const guint64 *large) {
+    guint before = found->list->stacked ? 1 : 0;
+    gboolean equal = has_dims(tensor, found, meaning);
+    for (guint d = 0; equal && d < meaning->tensor->n_dims; d++) {
+        equal = tensor->shape[d + before] == large[meaning->tensor->shape[d]];
+    }
+    return equal;
+}
+
+/* `meaning` or, of what only a number tells apart from it, the one that has the tensor's shape;
+ * NULL when none has. */
+static const Meaning *agree(const RefitTensor *tensor, const Found *found, const Meaning *meaning,
+                            const guint64 *large) {
+    if (is_packed_in_integers(tensor) || has_shape(tensor, found, meaning, large)) {
+        return meaning;
+    }
+    for (guint k = 0; k < found->list->meanings->len; k++) {
+        const Meaning *other = g_ptr_array_index(found->list->meanings, k);
+        if (other->family == meaning->family && other->tensor->layer == meaning->tensor->layer &&
+            has_shape(tensor, found, other, large)) {
+            return other;
+        }
+    }
+    return NULL;
+}
+
+/* The segments of a packed projection, where the shapes of others tell them. */
+static gboolean find_segments(RefitTensor *tensor, const RefitTensor *small, const guint64 *large) {
+    guint64 left = tensor->n_dims > small->packed_dim ? tensor->shape[small->packed_dim] : 0;
+    if (small->n_packed == 0) {
+        return TRUE;
+    }
+    for (guint i = 0; i < small->n_packed; i++) {
+        gboolean is_padding = small->packed[i].units == 0;
+        guint64 extent = is_padding ? left : large[small->packed[i].extent];
+        guint64 units = is_padding ? 0 : large[small->packed[i].units];
+        if (extent == 0 || extent > left || (!is_padding && (units == 0 || units > G_MAXUINT))) {
+            return FALSE;
+        }
+        tensor->packed[i].extent = extent;
+        tensor->packed[i].units = (guint)units;
+        left -= extent;
+    }
+    tensor->packed_dim = small->packed_dim;
+    tensor->n_packed = left == 0 ? small->n_packed : 0;
+    return left == 0;
 }
 
 /* ---- writing it down ---- */
@@ -331,19 +466,24 @@ static RefitRole packed_role(const RefitTensor *tensor, RefitRole role) {
 
 static void apply_meaning(RefitTensor *tensor, const Found *found, const Meaning *meaning,
                           guint n_layers) {
-    tensor->role = packed_role(tensor, meaning->role);
-    tensor->mtp = meaning->mtp;
-    if (meaning->has_expert && !found->list->stacked) {
+    const RefitTensor *small = meaning->tensor;
+    tensor->role = packed_role(tensor, small->role);
+    tensor->mtp = small->mtp;
+    if (small->expert != REFIT_NO_EXPERT && !found->list->stacked) {
         tensor->expert = refit_name_number(tensor->name, "experts");
     }
-    if (meaning->kind != REFIT_NO_LAYER) {
+    if (small->layer != REFIT_NO_LAYER) {
         tensor->layer =
             meaning->after_main ? (gint)n_layers + MAX(found->number, 0) : found->number;
     }
 }
 
-/* Parts of image encoders that no family knows are at least not parts of layers. */
+/* Parts of image encoders that no family knows are at least not parts of layers, and MTP modules
+ * can be left out. */
 static void apply_unknown(RefitTensor *tensor, const Found *found, guint n_layers) {
+    tensor->unknown = TRUE;
+    tensor->mtp |= g_str_has_prefix(tensor->name, "mtp.");
+    tensor->role = REFIT_ROLE_OTHER;
     if (strstr(tensor->name, "vision") != NULL || strstr(tensor->name, "visual") != NULL) {
         tensor->role = REFIT_ROLE_VISION;
         return;
@@ -354,39 +494,67 @@ static void apply_unknown(RefitTensor *tensor, const Found *found, guint n_layer
     }
 }
 
+/* Meanings of all tensors in `family` whose shapes agree with each other, else NULL. Names alone
+ * tell MTP layers, which may be left out. */
+static const Meaning **choose_meanings(RefitHeaders *headers, const Found *found, guint family,
+                                       guint64 *large) {
+    RefitTensor *tensors = (RefitTensor *)(gpointer)headers->tensors->data;
+    guint n = headers->tensors->len;
+    g_autoptr(GHashTable) layers = count_kinds(found, n, family);
+    g_autoptr(GHashTable) sizes = g_hash_table_new_full(size_hash, size_equal, g_free, NULL);
+    const Meaning **chosen = g_new0(const Meaning *, MAX(n, 1));
+    for (guint i = 0; i < n; i++) {
+        chosen[i] = choose_meaning(&found[i], family, layers);
+        if (chosen[i] != NULL) {
+            vote_sizes(sizes, &tensors[i], &found[i], chosen[i]);
+        }
+    }
+    choose_sizes(sizes, large);
+    for (guint i = 0; i < n; i++) {
+        if (chosen[i] == NULL) {
+            continue;
+        }
+        tensors[i].mtp |= chosen[i]->tensor->mtp && tensors[i].role == REFIT_ROLE_OTHER;
+        chosen[i] = agree(&tensors[i], &found[i], chosen[i], large);
+    }
+    return chosen;
+}
+
 /* By the table of all families; the tensors that `done` marks are left as they are. */
 static gboolean name_by_table(RefitHeaders *headers, const guint8 *done, guint n_layers,
-                              GError **error) {
+                              const char **family_out, GError **error) {
     RefitTensor *tensors = (RefitTensor *)(gpointer)headers->tensors->data;
     guint n = headers->tensors->len, n_seen = 0;
     g_autoptr(GString) text = g_string_new(NULL);
     g_autoptr(Names) names = names_new(error);
+    g_autofree guint64 *large = g_new0(guint64, SMALL_SIZES);
     if (names == NULL) {
         return FALSE;
     }
     g_autofree Found *found = g_new0(Found, MAX(n, 1));
     for (guint i = 0; i < n; i++) {
-        if (done[i] == 0) {
-            found[i] = find(names, &tensors[i], text);
-        }
+        found[i] = find(names, &tensors[i], text);
     }
     guint family = choose_family(names, found, n);
-    g_autoptr(GHashTable) layers = count_kinds(found, n, family);
-    g_autofree const Meaning **chosen = g_new0(const Meaning *, MAX(n, 1));
+    g_autofree const Meaning **chosen = choose_meanings(headers, found, family, large);
     for (guint i = 0; i < n; i++) {
-        chosen[i] = found[i].list != NULL ? choose_meaning(&found[i], family, layers) : NULL;
-        if (chosen[i] != NULL && !chosen[i]->mtp && chosen[i]->kind != REFIT_NO_LAYER) {
+        if (chosen[i] != NULL && !chosen[i]->tensor->mtp &&
+            chosen[i]->tensor->layer != REFIT_NO_LAYER) {
             n_seen = MAX(n_seen, (guint)(found[i].number + 1));
         }
     }
     n_layers = n_layers != 0 ? n_layers : n_seen;
     for (guint i = 0; i < n; i++) {
-        if (chosen[i] != NULL) {
+        if (done[i] != 0) {
+            continue;
+        }
+        if (chosen[i] != NULL && find_segments(&tensors[i], chosen[i]->tensor, large)) {
             apply_meaning(&tensors[i], &found[i], chosen[i], n_layers);
-        } else if (done[i] == 0) {
+        } else {
             apply_unknown(&tensors[i], &found[i], n_layers);
         }
     }
+    *family_out = refit_model_family_name(names->families[family]);
     return TRUE;
 }
 
@@ -407,7 +575,7 @@ static gboolean name_by_model(RefitHeaders *headers, const RefitModel *like, gui
         if (!equal) {
             g_set_error(error, REFIT_ERROR, REFIT_ERROR_SHAPE_MISMATCH,
                         "tensor %s: its shape is not the one that the config.json beside it gives; "
-                        "move the wrong file away",
+                        "put the config.json of this checkpoint there",
                         tensor->name);
             return FALSE;
         }
@@ -438,17 +606,22 @@ static void count_model(const RefitHeaders *headers, RefitModelCounts *counts) {
 gboolean refit_headers_name(RefitHeaders *headers, const RefitModel *like, RefitModelCounts *counts,
                             GError **error) {
     g_autofree guint8 *done = g_new0(guint8, headers->tensors->len + 1);
+    const char *family = NULL;
     if ((like != NULL && !name_by_model(headers, like, done, error)) ||
-        !name_by_table(headers, done, like != NULL ? refit_model_n_layers(like) : 0, error)) {
+        !name_by_table(headers, done, like != NULL ? refit_model_n_layers(like) : 0, &family,
+                       error)) {
         return FALSE;
     }
     if (like == NULL) {
         count_model(headers, counts);
+        counts->family = family;
         return TRUE;
     }
     *counts = (RefitModelCounts){
+        .family = refit_model_family(like),
         .n_layers = refit_model_n_layers(like),
         .n_experts = refit_model_n_experts(like),
+        .n_expert_groups = refit_model_n_expert_groups(like),
         .n_heads = refit_model_n_heads(like),
         .n_kv_heads = refit_model_n_kv_heads(like),
         .tied_embeddings = refit_model_tied_embeddings(like),

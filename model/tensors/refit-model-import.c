@@ -140,7 +140,10 @@ static char *name_of(const char *path) {
 
 /* ---- from headers to a model ---- */
 
-/* The model that a config.json beside `path` gives; without one, or of an unknown type, NULL. */
+/*
+ * The model that a config.json beside `path` gives; NULL without one, and where it cannot be
+ * expanded: then the headers are right without it, and only the heads are taken from it.
+ */
 static gboolean read_beside(const RefitFiles *files, const char *path, RefitModel **like_out,
                             RefitModelCounts *counts, GError **error) {
     const RefitModelOptions options = {.dtype = REFIT_DTYPE_BF16, .mtp = TRUE};
@@ -153,11 +156,10 @@ static gboolean read_beside(const RefitFiles *files, const char *path, RefitMode
     if (doc == NULL) {
         return FALSE;
     }
-    if (!refit_hub_config_is_known(refit_doc_root(doc))) {
-        return refit_hub_config_heads(refit_doc_root(doc), counts, error);
+    if (refit_hub_config_is_known(refit_doc_root(doc))) {
+        *like_out = refit_hub_config_parse(doc, "beside", &options, NULL);
     }
-    *like_out = refit_hub_config_parse(doc, "beside", &options, error);
-    return *like_out != NULL;
+    return *like_out != NULL || refit_hub_config_heads(refit_doc_root(doc), counts, error);
 }
 
 static gboolean is_plain(RefitDtype dtype) {

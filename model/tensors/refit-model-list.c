@@ -197,19 +197,9 @@ static gboolean read_scale(RefitNode *item, const NamePattern *pattern, NamePatt
 }
 
 static gboolean read_role(RefitNode *item, RefitTensor *tensor, GError **error) {
-    static const char *const names[] = {
-#define X(suffix, name) name,
-        REFIT_ROLE_MAP(X)
-#undef X
-            NULL,
-    };
     RefitNode *node = refit_node_get(item, "role");
-    guint role = REFIT_ROLE_OTHER;
-    if (node != NULL && !refit_node_choice(node, names, &role, error)) {
-        return FALSE;
-    }
-    tensor->role = (RefitRole)role;
-    return TRUE;
+    tensor->role = REFIT_ROLE_OTHER;
+    return node == NULL || refit_role_read(node, &tensor->role, error);
 }
 
 static gboolean read_item(RefitModelBuilder *builder, RefitNode *item, NamePattern *pattern,
@@ -293,6 +283,7 @@ static const RefitFactUse list_uses[] = {
     {REFIT_FACT_TIE_WORD_EMBEDDINGS, FALSE},
     {REFIT_FACT_NUM_ATTENTION_HEADS, FALSE},
     {REFIT_FACT_NUM_KEY_VALUE_HEADS, FALSE},
+    {REFIT_FACT_N_GROUP, FALSE},
 };
 
 /* Heads cannot be seen in shapes; a list may state them. */
@@ -303,6 +294,7 @@ static gboolean read_list_config(RefitModelBuilder *builder, RefitNode *root, GE
     }
     RefitNode *config =
         refit_family_read_config(builder, root, list_uses, G_N_ELEMENTS(list_uses), facts, error);
+    builder->n_expert_groups = config != NULL ? (guint)facts[REFIT_FACT_N_GROUP] : 0;
     return config != NULL && refit_family_derive_kv_heads(builder, config, facts, error);
 }
 

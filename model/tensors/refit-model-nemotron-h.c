@@ -1,10 +1,11 @@
 /*
- * The family `nemotron_h`: Mamba-2, attention and experts, one of them a layer.
+ * The family `nemotron_h`: Mamba-2, attention, experts and plain FFNs, one of them a layer.
  *
  * `hybrid_override_pattern` has a letter for each layer: M for Mamba-2, * for grouped-query
- * attention, E for experts. The experts are two matrices without a gate and may work in a latent
- * space narrower than the hidden size, with one projection into it and one out of it per layer.
- * An MTP stage is a short pattern of its own. Cost: linear in the tensors.
+ * attention, E for experts, - for a plain FFN. FFNs and experts are two matrices without a gate;
+ * experts may work in a latent space narrower than the hidden size, with one projection into it
+ * and one out of it per layer. An MTP stage is a short pattern of its own. Cost: linear in the
+ * tensors.
  */
 
 #include "model/tensors/refit-model-private.h"
@@ -95,6 +96,12 @@ static const RefitTemplate shared[] = {
 };
 static const RefitBlock shared_block = REFIT_BLOCK(shared);
 
+static const RefitTemplate ffn[] = {
+    REFIT_MATRIX("mixer.up_proj.weight", DENSE_UP, INTERMEDIATE_SIZE, HIDDEN_SIZE, NONE),
+    REFIT_MATRIX("mixer.down_proj.weight", DENSE_DOWN, HIDDEN_SIZE, INTERMEDIATE_SIZE, NONE),
+};
+static const RefitBlock ffn_block = REFIT_BLOCK(ffn);
+
 static const RefitTemplate mtp_begin[] = {
     REFIT_MATRIX("eh_proj.weight", MTP_PROJ, HIDDEN_SIZE, TWICE_HIDDEN, NONE),
     REFIT_VECTOR("enorm.weight", NORM, HIDDEN_SIZE, NONE),
@@ -122,13 +129,38 @@ static const RefitFactUse uses[] = {
     {REFIT_FACT_SSM_STATE_SIZE, TRUE},
     {REFIT_FACT_CONV_KERNEL, TRUE},
     {REFIT_FACT_USE_CONV_BIAS, FALSE},
-    {REFIT_FACT_N_ROUTED_EXPERTS, TRUE},
-    {REFIT_FACT_N_SHARED_EXPERTS, TRUE},
+    {REFIT_FACT_INTERMEDIATE_SIZE, FALSE},
+    {REFIT_FACT_N_ROUTED_EXPERTS, FALSE},
+    {REFIT_FACT_N_SHARED_EXPERTS, FALSE},
     {REFIT_FACT_NUM_EXPERTS_PER_TOK, FALSE},
-    {REFIT_FACT_MOE_INTERMEDIATE_SIZE, TRUE},
+    {REFIT_FACT_MOE_INTERMEDIATE_SIZE, FALSE},
     {REFIT_FACT_MOE_LATENT_SIZE, FALSE},
-    {REFIT_FACT_MOE_SHARED_EXPERT_INTERMEDIATE_SIZE, TRUE},
+    {REFIT_FACT_MOE_SHARED_EXPERT_INTERMEDIATE_SIZE, FALSE},
 };
+
+/* Keys that layers of a kind need. */
+static const struct {
+    char kind;
+    const char *key;
+} needs[] = {
+    {'-', "intermediate_size"},
+    {'E', "n_routed_experts"},
+    {'E', "n_shared_experts"},
+    {'E', "moe_intermediate_size"},
+    {'E', "moe_shared_expert_intermediate_size"},
+};
+
+static gboolean check_needs(RefitNode *config, const char *pattern, GError **error) {
+    for (guint i = 0; i < G_N_ELEMENTS(needs); i++) {
+        if (strchr(pattern, needs[i].kind) != NULL &&
+            refit_node_require(config, needs[i].key, error) == NULL) {
+            return FALSE;
+        }
+    }
+    return TRUE;
+}
+
+#define LETTERS "M*E-"
 
 /* The letters of the layers under `key`, of which `allowed` are known. */
 static const char *read_pattern(RefitNode *config, const char *key, const char *allowed,
@@ -157,6 +189,9 @@ static gboolean emit_mixer(RefitModelBuilder *builder, char kind, const guint64 
     }
     if (kind == '*') {
         return refit_model_builder_emit(builder, &attention_block, facts, error);
+    }
+    if (kind == '-') {
+        return refit_model_builder_emit(builder, &ffn_block, facts, error);
     }
     return refit_model_builder_emit(builder, &router_block, facts, error) &&
            refit_model_builder_emit_experts(builder, &expert_block, "mixer.experts.",
@@ -223,13 +258,16 @@ static gboolean expand_nemotron_h(RefitModelBuilder *builder, RefitNode *root, G
     RefitNode *place = refit_node_get(config, "hybrid_override_pattern");
     refit_node_get(config, "mtp_hybrid_override_pattern");
     if (!refit_family_read(builder, config, uses, G_N_ELEMENTS(uses), facts, error) ||
-        !refit_family_derive_gqa(builder, config, facts, error) ||
-        !refit_family_derive_experts(builder, config, REFIT_FACT_N_ROUTED_EXPERTS,
-                                     REFIT_FACT_NUM_EXPERTS_PER_TOK, facts, error)) {
+        !refit_family_derive_gqa(builder, config, facts, error)) {
         return FALSE;
     }
-    const char *pattern = read_pattern(config, "hybrid_override_pattern", "M*E", error);
-    if (pattern == NULL) {
+    const char *pattern = read_pattern(config, "hybrid_override_pattern", LETTERS, error);
+    if (pattern == NULL || !check_needs(config, pattern, error)) {
+        return FALSE;
+    }
+    if (strchr(pattern, 'E') != NULL &&
+        !refit_family_derive_experts(builder, config, REFIT_FACT_N_ROUTED_EXPERTS,
+                                     REFIT_FACT_NUM_EXPERTS_PER_TOK, facts, error)) {
         return FALSE;
     }
     if (strlen(pattern) != builder->n_layers) {
@@ -245,10 +283,11 @@ static gboolean expand_nemotron_h(RefitModelBuilder *builder, RefitNode *root, G
     if (facts[REFIT_FACT_NUM_NEXTN_PREDICT_LAYERS] == 0) {
         return TRUE;
     }
-    const char *mtp_pattern = read_pattern(config, "mtp_hybrid_override_pattern", "M*E", error);
-    return mtp_pattern != NULL && emit_mtp(builder, mtp_pattern, facts, error);
+    const char *mtp_pattern = read_pattern(config, "mtp_hybrid_override_pattern", LETTERS, error);
+    return mtp_pattern != NULL && check_needs(config, mtp_pattern, error) &&
+           emit_mtp(builder, mtp_pattern, facts, error);
 }
 
 const RefitModelFamily refit_model_family_nemotron_h = {
-    "nemotron_h", "Nemotron 3: Mamba-2, attention and latent experts by a pattern of layers",
+    "nemotron_h", "Nemotron-H and 3: Mamba-2, attention, experts and FFNs by a pattern of layers",
     expand_nemotron_h};

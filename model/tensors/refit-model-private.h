@@ -24,7 +24,8 @@ G_BEGIN_DECLS
  * X(SUFFIX, key, kind, min, max): hub keys, in the meaning that the hub's model code gives them.
  * A key with min == max states something that only one value of is supported.
  * Facts of a hub's `text_config` stand in `config` itself. Not from the hub, but of a checkpoint:
- * linear_keeps_f32, mtp_stacked_experts, a_log_size and rotary_inv_freq (the length of a buffer
+ * linear_keeps_f32, mtp_shares_ends (MTP layers have no embedding and head of their own),
+ * mtp_stacked_experts, a_log_size and rotary_inv_freq (the length of a buffer
  * stored with each attention of the native form); merge_size is each of the hub's two
  * merge_kernel_size.
  */
@@ -50,8 +51,10 @@ G_BEGIN_DECLS
     X(NUM_EXPERTS, "num_experts", COUNT, 1, REFIT_MODEL_MAX_COUNT)                                 \
     X(N_ROUTED_EXPERTS, "n_routed_experts", COUNT, 1, REFIT_MODEL_MAX_COUNT)                       \
     X(N_SHARED_EXPERTS, "n_shared_experts", COUNT, 0, REFIT_MODEL_MAX_COUNT)                       \
+    X(N_GROUP, "n_group", COUNT, 1, REFIT_MODEL_MAX_COUNT)                                         \
     X(NUM_EXPERTS_PER_TOK, "num_experts_per_tok", COUNT, 1, REFIT_MODEL_MAX_COUNT)                 \
     X(FIRST_K_DENSE_REPLACE, "first_k_dense_replace", COUNT, 0, REFIT_MODEL_MAX_COUNT)             \
+    X(MTP_SHARES_ENDS, "mtp_shares_ends", FLAG, 0, 1)                                              \
     X(MOE_LAYER_FREQ, "moe_layer_freq", COUNT, 1, 1)                                               \
     X(DECODER_SPARSE_STEP, "decoder_sparse_step", COUNT, 1, 1)                                     \
     X(ROTARY_INV_FREQ, "rotary_inv_freq", COUNT, 1, REFIT_MODEL_MAX_SIZE)                          \
@@ -121,6 +124,7 @@ typedef enum {
     REFIT_FACT_KV_WIDTH, /* all key or all value heads */
     REFIT_FACT_O_BIAS,
     REFIT_FACT_FULL_QK_NORM, /* query and key norms over all heads instead of one */
+    REFIT_FACT_MLA_PLAIN_Q,  /* queries are not compressed: one projection */
     REFIT_FACT_MLA_Q_WIDTH,  /* query heads, with and without position part */
     REFIT_FACT_MLA_KV_A,     /* compressed keys and values and the shared position part */
     REFIT_FACT_MLA_KV_WIDTH, /* keys without position part and values of all heads */
@@ -128,7 +132,8 @@ typedef enum {
     REFIT_FACT_EXPERTS,      /* routed experts under whichever key */
     REFIT_FACT_SHARED_SIZE,  /* all shared experts as one FFN */
     REFIT_FACT_TWICE_HIDDEN,
-    REFIT_FACT_OWN, /* first number that a family may use as it likes */
+    REFIT_FACT_MTP_ENDS, /* MTP layers have an embedding and a head of their own */
+    REFIT_FACT_OWN,      /* first number that a family may use as it likes */
     REFIT_N_FACTS = 128
 } RefitFact;
 
@@ -210,7 +215,7 @@ extern const RefitBlock refit_block_expert;    /* MOE_INTERMEDIATE_SIZE */
 extern const RefitBlock refit_block_router;    /* EXPERTS */
 extern const RefitBlock refit_block_deepseek_router;
 extern const RefitBlock refit_block_deepseek_shared; /* SHARED_SIZE */
-extern const RefitBlock refit_block_deepseek_mtp;    /* TWICE_HIDDEN */
+extern const RefitBlock refit_block_deepseek_mtp;    /* TWICE_HIDDEN, MTP_ENDS */
 
 /*
  * How a form writes matrices of linear layers: which of them, and as what. See docs/model.md.
@@ -273,7 +278,7 @@ typedef struct {
     guint64 parameters_all;  /* with MTP layers, also when options leave them out */
 
     /* Written by the family. */
-    guint n_layers, n_experts, n_heads, n_kv_heads;
+    guint n_layers, n_experts, n_expert_groups, n_heads, n_kv_heads;
     gboolean tied_embeddings;
 } RefitModelBuilder;
 
@@ -305,16 +310,27 @@ gboolean refit_model_builder_add(RefitModelBuilder *builder, const RefitTensor *
 /* N of the first component "WORD.N" of a dotted name; -1 when there is none within the limits. */
 gint refit_name_number(const char *name, const char *word);
 
+/* `text` becomes `name` with `mark` for each component that is a number: "layers.#.up". */
+void refit_name_take_numbers(const char *name, char mark, GString *text);
+
 /* What cannot be seen in a list of tensors, or only in part of it. */
 typedef struct {
-    guint n_layers, n_experts, n_heads, n_kv_heads;
+    const char *family; /* static, of refit_model_families(); NULL: none */
+    guint n_layers, n_experts, n_expert_groups, n_heads, n_kv_heads;
     gboolean tied_embeddings;
 } RefitModelCounts;
+
+/* The family that `text` begins with, up to a comma, as refit_model_families() has it; or NULL. */
+const char *refit_model_family_name(const char *text);
 
 /* As refit_model_new(), with these counts. */
 RefitModel *refit_model_new_counted(const char *name, const RefitTensor *tensors, guint n_tensors,
                                     const RefitModelCounts *counts, GError **error)
     G_GNUC_WARN_UNUSED_RESULT;
+
+/* As refit_model_new(), with the name, form, family and counts of `like`. */
+RefitModel *refit_model_new_like(const RefitModel *like, const RefitTensor *tensors,
+                                 guint n_tensors, GError **error) G_GNUC_WARN_UNUSED_RESULT;
 
 /* ---- what families share ---- */
 

@@ -11,15 +11,18 @@
 
 #include "model/tensors/refit-model-private.h"
 
+#include <string.h>
+
 struct _RefitModel {
     gatomicrefcount references;
     char *name;
-    const char *form; /* static; NULL: as given */
+    const char *form;   /* static; NULL: as given */
+    const char *family; /* static; NULL: none */
     guint n_tensors;
     RefitTensor *tensors;
     GStringChunk *names;
     guint64 parameters, bytes;
-    guint n_layers, n_experts, n_heads, n_kv_heads;
+    guint n_layers, n_experts, n_expert_groups, n_heads, n_kv_heads;
     gboolean tied_embeddings;
 };
 
@@ -40,14 +43,35 @@ const char *const *refit_model_families(void) {
     return family_names;
 }
 
-const char *refit_role_name(RefitRole role) {
-    static const char *const names[] = {
+const char *refit_model_family_name(const char *text) {
+    gsize length = strcspn(text, ",");
+    for (guint i = 0; family_names[i] != NULL; i++) {
+        if (strlen(family_names[i]) == length && strncmp(family_names[i], text, length) == 0) {
+            return family_names[i];
+        }
+    }
+    return NULL;
+}
+
+static const char *const role_names[] = {
 #define X(suffix, name) name,
-        REFIT_ROLE_MAP(X)
+    REFIT_ROLE_MAP(X)
 #undef X
-    };
-    g_return_val_if_fail((guint)role < G_N_ELEMENTS(names), NULL);
-    return names[role];
+        NULL,
+};
+
+const char *refit_role_name(RefitRole role) {
+    g_return_val_if_fail((guint)role < REFIT_N_ROLES, NULL);
+    return role_names[role];
+}
+
+gboolean refit_role_read(RefitNode *node, RefitRole *role_out, GError **error) {
+    guint role = 0;
+    if (!refit_node_choice(node, role_names, &role, error)) {
+        return FALSE;
+    }
+    *role_out = (RefitRole)role;
+    return TRUE;
 }
 
 /* ---- facts ---- */
@@ -382,6 +406,7 @@ static RefitModel *model_new(RefitModelBuilder *builder, char *name) {
     model->bytes = builder->bytes;
     model->n_layers = builder->n_layers;
     model->n_experts = builder->n_experts;
+    model->n_expert_groups = builder->n_expert_groups;
     model->n_heads = builder->n_heads;
     model->n_kv_heads = builder->n_kv_heads;
     model->tied_embeddings = builder->tied_embeddings;
@@ -411,6 +436,7 @@ RefitModel *refit_model_parse(RefitNode *root, const RefitModelOptions *options,
     }
     RefitModel *model = model_new(&builder, g_steal_pointer(&name));
     model->form = refit_model_form_name(options);
+    model->family = family_names[family];
     return model;
 }
 
@@ -445,10 +471,31 @@ RefitModel *refit_model_new_counted(const char *name, const RefitTensor *tensors
     }
     builder.n_layers = counts->n_layers;
     builder.n_experts = counts->n_experts;
+    builder.n_expert_groups = counts->n_expert_groups;
     builder.n_heads = counts->n_heads;
     builder.n_kv_heads = counts->n_kv_heads;
     builder.tied_embeddings = counts->tied_embeddings;
-    return model_new(&builder, g_strdup(name));
+    RefitModel *model = model_new(&builder, g_strdup(name));
+    model->family = counts->family;
+    return model;
+}
+
+RefitModel *refit_model_new_like(const RefitModel *like, const RefitTensor *tensors,
+                                 guint n_tensors, GError **error) {
+    const RefitModelCounts counts = {
+        .family = like->family,
+        .n_layers = like->n_layers,
+        .n_experts = like->n_experts,
+        .n_expert_groups = like->n_expert_groups,
+        .n_heads = like->n_heads,
+        .n_kv_heads = like->n_kv_heads,
+        .tied_embeddings = like->tied_embeddings,
+    };
+    RefitModel *model = refit_model_new_counted(like->name, tensors, n_tensors, &counts, error);
+    if (model != NULL) {
+        model->form = like->form;
+    }
+    return model;
 }
 
 RefitModel *refit_model_new(const char *name, const RefitTensor *tensors, guint n_tensors,
@@ -485,6 +532,22 @@ const char *refit_model_name(const RefitModel *model) {
     return model->name;
 }
 
+const char *refit_model_family(const RefitModel *model) {
+    return model->family;
+}
+
+guint refit_model_n_unknown(const RefitModel *model, guint64 *bytes_out) {
+    guint n = 0;
+    *bytes_out = 0;
+    for (guint i = 0; i < model->n_tensors; i++) {
+        if (model->tensors[i].unknown) {
+            n++;
+            *bytes_out += model->tensors[i].bytes; /* part of a sum that fits */
+        }
+    }
+    return n;
+}
+
 const char *refit_model_form(const RefitModel *model) {
     return model->form;
 }
@@ -512,6 +575,10 @@ guint refit_model_n_layers(const RefitModel *model) {
 
 guint refit_model_n_experts(const RefitModel *model) {
     return model->n_experts;
+}
+
+guint refit_model_n_expert_groups(const RefitModel *model) {
+    return model->n_expert_groups;
 }
 
 guint refit_model_n_heads(const RefitModel *model) {

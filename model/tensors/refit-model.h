@@ -72,8 +72,9 @@ G_BEGIN_DECLS
     X(EXPERT_UP, "expert_up")                                                                      \
     X(EXPERT_DOWN, "expert_down")                                                                  \
     X(EXPERT_GATE_UP, "expert_gate_up")     /* stacked: [experts, out, in] */                      \
-    X(EXPERT_GATE_UP_T, "expert_gate_up_t") /* stacked: [experts, in, out] */                      \
-    X(EXPERT_DOWN_T, "expert_down_t")       /* stacked: [experts, in, out] */                      \
+    X(EXPERT_GATE_UP_T, "expert_gate_up_t") /* stacked: [experts, in, out], gate and up in turn */ \
+    X(EXPERT_GATE_UP_HALVES_T, "expert_gate_up_halves_t") /* the same, gate before up */           \
+    X(EXPERT_DOWN_T, "expert_down_t")                     /* stacked: [experts, in, out] */        \
     X(EXPERT_GATE_UP_BIAS, "expert_gate_up_bias")                                                  \
     X(EXPERT_DOWN_BIAS, "expert_down_bias")                                                        \
     X(RESIDUAL_PROJ, "residual_proj") /* weighs earlier layers */                                  \
@@ -90,6 +91,8 @@ typedef enum {
 } RefitRole;
 
 const char *refit_role_name(RefitRole role); /* static string */
+gboolean refit_role_read(RefitNode *node, RefitRole *role_out, GError **error)
+    G_GNUC_WARN_UNUSED_RESULT;
 
 #define REFIT_NO_LAYER (-1)
 #define REFIT_NO_EXPERT (-1)
@@ -127,6 +130,9 @@ typedef struct {
     /* Cuts of dim d fall on multiples of granule[d] or on the end; 0: anywhere. */
     guint32 granule[REFIT_MAX_DIMS];
     gboolean tiled; /* granules are tiles of a swizzled order; only the error code differs */
+    /* Read from a file, and not known to the family: what engines do with it cannot be told. It
+     * has REFIT_ROLE_OTHER or REFIT_ROLE_VISION, which are held whole. */
+    gboolean unknown;
 } RefitTensor;
 
 typedef struct _RefitModel RefitModel; /* reference counted, immutable */
@@ -176,6 +182,32 @@ void refit_model_unref(RefitModel *model);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(RefitModel, refit_model_unref)
 
 const char *refit_model_name(const RefitModel *model);
+/* That of refit_model_families() which its tensors are of; NULL for given tensors. */
+const char *refit_model_family(const RefitModel *model);
+/* Tensors that are `unknown`, and their bytes. Cost: linear in the tensors. */
+guint refit_model_n_unknown(const RefitModel *model, guint64 *bytes_out);
+/* Unknown tensors whose names differ in numbers only. */
+typedef struct {
+    char *names; /* with '*' in place of numbers */
+    guint n_tensors;
+    guint64 bytes;
+} RefitUnknownNames;
+/* Of RefitUnknownNames, the most bytes first, then by name. */
+GArray *refit_model_unknown_names(const RefitModel *model);
+/*
+ * A copy of `model` in which unknown tensors are what `roles` says, a list of {tensors: PATTERN,
+ * role: ROLE}; the first pattern that fits holds. REFIT_ERROR_INVALID for a pattern that fits none,
+ * and a shape that the role cannot have.
+ */
+RefitModel *refit_model_state_roles(RefitModel *model, RefitNode *roles, GError **error)
+    G_GNUC_WARN_UNUSED_RESULT;
+/*
+ * The tensors of `model` that patterns of `only` fit, all when NULL, without those that patterns of
+ * `except` fit; each a text or a list of texts. REFIT_ERROR_INVALID for a pattern that fits none,
+ * and when nothing is left.
+ */
+RefitModel *refit_model_select(RefitModel *model, RefitNode *only, RefitNode *except,
+                               GError **error) G_GNUC_WARN_UNUSED_RESULT;
 /* What refit_model_form_name() gives for it; NULL for given tensors. Static string. */
 const char *refit_model_form(const RefitModel *model);
 guint refit_model_n_tensors(const RefitModel *model);
@@ -185,7 +217,9 @@ guint64 refit_model_parameters(const RefitModel *model);
 guint64 refit_model_bytes(const RefitModel *model);
 guint refit_model_n_layers(const RefitModel *model);  /* decoder layers without MTP */
 guint refit_model_n_experts(const RefitModel *model); /* routed experts per MoE layer, 0 if none */
-guint refit_model_n_heads(const RefitModel *model);   /* attention heads, 0 when unknown */
+/* Groups that routers choose experts from, n_group of a config; 0 when unknown. */
+guint refit_model_n_expert_groups(const RefitModel *model);
+guint refit_model_n_heads(const RefitModel *model); /* attention heads, 0 when unknown */
 guint refit_model_n_kv_heads(const RefitModel *model);
 gboolean refit_model_tied_embeddings(const RefitModel *model);
 /* Families known to refit_model_parse, NULL-terminated. Static. */

@@ -122,6 +122,9 @@ static char *how_text(const RefitPacking *row, const char *parameter) {
         g_string_append_printf(text, "%spart %u",
                                row->pack == REFIT_PACK_KV_GROUP ? "by KV group, " : "",
                                row->part + 1);
+    if (row->values != NULL)
+        g_string_append_printf(text, "%sholds %s in place of x", text->len > 0 ? ", " : "",
+                               row->values);
     if (row->stacked || strchr(parameter, '#') != NULL)
         g_string_append_printf(text, "%s%s", text->len > 0 ? "; " : "",
                                row->stacked ? "a slot per expert" : "one per expert");

@@ -167,8 +167,8 @@ static guint64 network_bytes(const RefitCase *refit_case, guint64 *weights_out) 
 
 static void test_deepseek(void) {
     const char *const cast[] = {"dtype=fp8", "train.dtype=bf16", "generation.tp=16",
-                                "generation.dp=16", NULL};
-    const char *const plain[] = {"generation.tp=16", "generation.dp=16", NULL};
+                                "generation.engines=16", NULL};
+    const char *const plain[] = {"generation.tp=16", "generation.engines=16", NULL};
     g_autoptr(RefitCase) fp8 = deepseek(cast);
     g_autoptr(RefitCase) bf16 = deepseek(plain);
     guint64 fp8_weights, bf16_weights, held;

@@ -10,7 +10,7 @@
 static const char small[] = "schema: refit.case/1\n"
                             "model: tiny\n"
                             "train: {framework: megatron, gpus: 4, tp: 2, pp: 1, ep: 2}\n"
-                            "generation: {framework: vllm, gpus: 4, tp: 2, dp: 2}\n"
+                            "generation: {framework: vllm, gpus: 4, tp: 2, engines: 2}\n"
                             "topology: \"node:4 gpu:4 nvlink:450GBps nic:50GBps\"\n";
 
 static RefitCase *parse(const char *text, GError **error) {
@@ -126,9 +126,9 @@ static void test_budget(void) {
     g_assert_cmpuint(time->budget_staging_bytes, ==, 0);
 }
 
-static const char pools[] = "generation: [{framework: vllm, gpus: 4, tp: 2, dp: 2},\n"
-                            "             {framework: vllm, gpus: 2, tp: 2, dp: 1}]\n";
-static const char one_pool[] = "generation: {framework: vllm, gpus: 4, tp: 2, dp: 2}\n";
+static const char pools[] = "generation: [{framework: vllm, gpus: 4, tp: 2, engines: 2},\n"
+                            "             {framework: vllm, gpus: 2, tp: 2, engines: 1}]\n";
+static const char one_pool[] = "generation: {framework: vllm, gpus: 4, tp: 2, engines: 2}\n";
 
 static void test_pools(void) {
     g_autoptr(GError) error = NULL;
@@ -180,18 +180,19 @@ static void test_errors(void) {
          "t.yaml:3:29: budget.staging: nothing fits a budget of 0; leave the key out for no limit"},
         {"model: tiny", "model: tiny\nbudget: {tim: 1s}", "t.yaml:3:10: *"},
         {"train: {framework: megatron, gpus: 4, tp: 2, pp: 1, ep: 2}\n", "", "t.yaml:1:1: *"},
-        {"generation: {framework: vllm, gpus: 4, tp: 2, dp: 2}\n", "", "t.yaml:1:1: *"},
-        {"{framework: vllm, gpus: 4, tp: 2, dp: 2}", "[]",
+        {"generation: {framework: vllm, gpus: 4, tp: 2, engines: 2}\n", "", "t.yaml:1:1: *"},
+        {"{framework: vllm, gpus: 4, tp: 2, engines: 2}", "[]",
          "t.yaml:4:13: generation: the list has no pool; write one mapping per pool to fill"},
-        {"{framework: vllm, gpus: 4, tp: 2, dp: 2}", "vllm", "t.yaml:4:13: generation: *"},
+        {"{framework: vllm, gpus: 4, tp: 2, engines: 2}", "vllm", "t.yaml:4:13: generation: *"},
         {"vllm, gpus: 4", "vlm, gpus: 4", "t.yaml:4:25: generation.framework: *"},
         {"vllm, ", "vllm, tpp: 2, ", "t.yaml:4:*"},
-        {"vllm, gpus: 4, tp: 2, dp: 2", "vllm, gpus: 13, tp: 1, dp: 13",
+        {"vllm, gpus: 4, tp: 2, engines: 2", "vllm, gpus: 13, tp: 1, engines: 13",
          "t.yaml:5:11: topology: the case needs 17 GPUs, the topology has 16: use nodes: 5"},
-        {"vllm, gpus: 4, tp: 2, dp: 2", "vllm, gpus: 4, first_gpu: 4294967295, tp: 2, dp: 2",
+        {"vllm, gpus: 4, tp: 2, engines: 2",
+         "vllm, gpus: 4, first_gpu: 4294967295, tp: 2, engines: 2",
          "t.yaml:5:11: topology: the case needs 4294967299 GPUs, the topology has 16: use nodes: "
          "1073741825"},
-        {"gpus: 4, tp: 2, dp: 2", "ranks: [12-16], tp: 1, dp: 5",
+        {"gpus: 4, tp: 2, engines: 2", "ranks: [12-16], tp: 1, engines: 5",
          "t.yaml:4:39: generation.ranks.0: *"},
         {"topology: \"node:4 gpu:4 nvlink:450GBps nic:50GBps\"",
          "topology: {name: dgx-h100, nodes: 1, gpus_per_node: 6, rails: 2}",
@@ -217,9 +218,10 @@ static void test_pools_collide(void) {
 }
 
 static void test_overrides(void) {
-    static const char *const overrides[] = {"topology.nodes=5", "topology.nic_bandwidth=100GBps",
-                                            "generation.dp=6",  "generation.gpus=24",
-                                            "budget.time=2s",   NULL};
+    static const char *const overrides[] = {
+        "topology.nodes=5",     "topology.nic_bandwidth=100GBps",
+        "generation.engines=6", "generation.gpus=24",
+        "budget.time=2s",       NULL};
     g_autoptr(RefitCase) refit_case = load("qwen3-30b-h100", overrides);
     g_assert_cmpuint(refit_topology_n_gpus(refit_case->topology), ==, 40);
     g_assert_cmpfloat(refit_case->topology->nic_bandwidth.value, ==, 100e9);

@@ -265,7 +265,7 @@ static void test_shipped(void) {
     } rows[] = {
         {"deepseek-v3", "{framework: megatron, gpus: 256, tp: 1, pp: 16, ep: 16, "
                         "first_stage_layers: 3, last_stage_layers: 2}"},
-        {"deepseek-v3", "{framework: vllm, gpus: 256, tp: 16, dp: 16}"},
+        {"deepseek-v3", "{framework: vllm, gpus: 256, tp: 16, engines: 16}"},
         {"kimi-k3", "{framework: vllm, gpus: 64, tp: 16, dp: 4, ep: 64}"},
         {"gpt-oss-120b", "{framework: vllm, gpus: 2, tp: 2}"},
     };

@@ -10,6 +10,22 @@
 
 #include "test-layout-models.h"
 
+/* Qwen3, whose classes run under attention DP: TIED with query and key norms. */
+#define MIXTRAL(norm)                                                                              \
+    "family: mixtral\nconfig: {hidden_size: 8, vocab_size: 256, num_hidden_layers: 1, "            \
+    "num_attention_heads: 4, num_key_value_heads: 4, head_dim: 2, intermediate_size: 8, "          \
+    "num_local_experts: 2, qk_norm: " norm "}\n"
+#define QWEN3_5_TINY                                                                               \
+    "family: qwen3_5_moe\nconfig: {hidden_size: 8, vocab_size: 128, num_hidden_layers: 2, "        \
+    "full_attention_interval: 2, num_attention_heads: 4, num_key_value_heads: 2, head_dim: 2, "    \
+    "linear_num_key_heads: 2, linear_num_value_heads: 4, linear_key_head_dim: 2, "                 \
+    "linear_value_head_dim: 2, linear_conv_kernel_dim: 4, num_experts: 2, "                        \
+    "moe_intermediate_size: 8, shared_expert_intermediate_size: 8, mtp_stacked_experts: true}\n"
+#define TIED_NORMED                                                                                \
+    "family: dense\nconfig: {hidden_size: 8, vocab_size: 256, num_hidden_layers: 2, "              \
+    "num_attention_heads: 4, num_key_value_heads: 2, head_dim: 2, intermediate_size: 8, "          \
+    "tie_word_embeddings: true, qk_norm: true}\n"
+
 #define KINDS                                                                                      \
     "family: list\nconfig: {num_attention_heads: 4, num_key_value_heads: 2}\ntensors:\n"           \
     "  - {name: embed, shape: [128, 4], role: embedding}\n"                                        \
@@ -84,7 +100,7 @@ static void test_ends(void) {
     assert_held(embedding, "layers.0.q", "0,2 [0:4, 0:4]; 1,3 [4:8, 0:4]");
     /* Tied: the copy on the last stage is cut as a head is. */
     g_autoptr(RefitLayout) tied =
-        make(TIED,
+        make(TIED_NORMED,
              "{framework: sglang, gpus: 8, tp: 4, pp: 2, dp: 2, dp_attention: true, first_gpu: 0}");
     assert_held(tied, "model.embed_tokens.weight",
                 "4 [0:64, 0:8]; 0,2 [0:128, 0:8]; 5 [64:128, 0:8]; 6 [128:192, 0:8]; "
@@ -209,6 +225,26 @@ static void test_mtp(void) {
     assert_held(layout, "layers.2.eh_proj", "0,1,2,3 [0:4, 0:8]");
 }
 
+/* What classes of a family do under attention DP. */
+static void test_attention_dp_by_family(void) {
+    assert_refused(TIED, "{framework: sglang, gpus: 4, tp: 4, dp: 2, dp_attention: true}",
+                   "c.yaml:1:65: train.dp_attention: the engine's Llama has no attention DP; leave "
+                   "dp_attention out, and write engines: 2 for copies");
+    assert_refused(MIXTRAL("false"),
+                   "{framework: sglang, gpus: 4, tp: 4, dp: 2, dp_attention: true}",
+                   "c.yaml:1:*: train.dp_attention: the engine's Mixtral has no attention DP; *");
+    g_autoptr(RefitLayout) minimax =
+        make(MIXTRAL("true"), "{framework: sglang, gpus: 4, tp: 4, dp: 2, dp_attention: true, "
+                              "dp_lm_head: true, first_gpu: 0}");
+    assert_held(minimax, "lm_head.weight",
+                "0 [0:64, 0:8]; 1 [64:128, 0:8]; 2 [128:192, 0:8]; 3 [192:256, 0:8]");
+    g_assert_cmpuint(refit_layout_n_notes(minimax), ==, 1);
+    g_autoptr(RefitLayout) qwen =
+        make(QWEN3_5_TINY, "{framework: sglang, gpus: 4, tp: 4, dp: 2, dp_attention: true, "
+                           "first_gpu: 0}");
+    assert_held(qwen, "model.embed_tokens.weight", "0,1,2,3 [0:128, 0:8]");
+}
+
 static void test_refusals(void) {
     static const char *const cases[][2] = {
         {"gpus: 8, tp: 3",
@@ -276,6 +312,7 @@ int main(int argc, char **argv) {
     g_test_add_func("/layout-sglang/gives-layers-left-over-to-the-last-stages", test_stages);
     g_test_add_func("/layout-sglang/cuts-mtp-projections-of-some-families", test_mtp);
     g_test_add_func("/layout-sglang/holds-the-known-bytes", test_bytes);
+    g_test_add_func("/layout-sglang/attention-dp-goes-by-family", test_attention_dp_by_family);
     g_test_add_func("/layout-sglang/refuses-what-does-not-fit", test_refusals);
     return g_test_run();
 }

@@ -19,6 +19,18 @@
     "  - {name: \"layers.{0-1}.stacked\", shape: [4, 4, 2], role: expert_up}\n"                    \
     "  - {name: \"layers.{0-1}.bias\", shape: [4, 2], role: expert_down_bias}\n"                   \
     "  - {name: \"layers.{0-1}.shared\", shape: [8, 2], role: shared_up}\n"
+/* More value heads than key heads: tp 4 would cut the one evenly, not the other. */
+#define DELTA_NET                                                                                  \
+    "family: qwen3_5_moe\nconfig: {hidden_size: 8, vocab_size: 128, num_hidden_layers: 2, "        \
+    "full_attention_interval: 2, num_attention_heads: 4, num_key_value_heads: 2, head_dim: 2, "    \
+    "linear_num_key_heads: 2, linear_num_value_heads: 4, linear_key_head_dim: 2, "                 \
+    "linear_value_head_dim: 2, linear_conv_kernel_dim: 4, num_experts: 2, "                        \
+    "moe_intermediate_size: 8, shared_expert_intermediate_size: 8, mtp_stacked_experts: true}\n"
+#define GPT_OSS                                                                                    \
+    "family: gpt_oss\nconfig: {hidden_size: 8, vocab_size: 128, num_hidden_layers: 1, "            \
+    "num_attention_heads: 4, num_key_value_heads: 2, head_dim: 2, intermediate_size: 8, "          \
+    "num_local_experts: 2}\n"
+#define IN_GROUPS EXPERTS "config: {n_group: 2}\n"
 #define SIX_LAYERS                                                                                 \
     "family: list\ntensors:\n  - {name: \"layers.{0-5}.norm\", shape: [2], role: norm}\n"
 #define THIRTY                                                                                     \
@@ -85,9 +97,9 @@ static void assert_stages(const char *model, const char *side, const char *patte
 
 static void test_vllm_order(void) {
     g_autoptr(RefitLayout) layout =
-        make(SMALL, "{framework: vllm, gpus: 8, tp: 2, pp: 2, dp: 2, first_gpu: 0}");
+        make(SMALL, "{framework: vllm, gpus: 8, tp: 2, pp: 2, engines: 2, first_gpu: 0}");
 
-    g_assert_cmpstr(refit_layout_summary(layout), ==, "vllm tp2 pp2 dp2");
+    g_assert_cmpstr(refit_layout_summary(layout), ==, "vllm tp2 pp2 dp1 x 2 engines");
     g_assert_cmpuint(refit_layout_n_stages(layout), ==, 2);
     for (guint i = 0; i < 8; i++)
         g_assert_cmpuint(refit_layout_stage_of(layout, i), ==, i / 2 % 2);
@@ -185,11 +197,11 @@ static void test_vllm_bytes(void) {
      * Qwen3-235B: all 470.2 GB once, KV rows twice, norms and routers eight times.
      */
     g_autoptr(RefitLayout) deepseek =
-        make(DEEPSEEK, "{framework: vllm, gpus: 256, tp: 32, dp: 8, first_gpu: 0}");
+        make(DEEPSEEK, "{framework: vllm, gpus: 256, tp: 32, engines: 8, first_gpu: 0}");
     g_assert_cmpuint(bytes_on(deepseek, 0), ==, G_GUINT64_CONSTANT(43936587776));
     g_assert_cmpuint(bytes_on(deepseek, 255), ==, G_GUINT64_CONSTANT(43936587776));
     g_autoptr(RefitLayout) qwen =
-        make(QWEN_235B, "{framework: vllm, gpus: 128, tp: 8, dp: 16, first_gpu: 0}");
+        make(QWEN_235B, "{framework: vllm, gpus: 128, tp: 8, engines: 16, first_gpu: 0}");
     guint64 sum = 0;
     for (guint rank = 8; rank < 16; rank++)
         sum += bytes_on(qwen, rank);
@@ -200,8 +212,12 @@ static void test_vllm_refusals(void) {
     static const char *const cases[][3] = {
         {SMALL, "{framework: vllm, gpus: 8, tp: 3}",
          "c.yaml:1:39: train.tp: tp 3 does not divide the 8 GPUs; choose sizes whose product does"},
-        {SMALL, "{framework: vllm, gpus: 8, tp: 2, dp: 2}",
-         "c.yaml:1:46: train.dp: tp 2 * pp 1 * dp 2 is not the 8 GPUs; leave dp out or write 4"},
+        {SMALL, "{framework: vllm, gpus: 8, tp: 2, engines: 2}",
+         "c.yaml:1:51: train.engines: tp 2 * pp 1 * dp 1 * engines 2 is not the 8 GPUs; leave "
+         "engines out or write 4"},
+        {SMALL, "{framework: vllm, gpus: 8, tp: 2, ep: true, dp: 3}",
+         "c.yaml:1:56: train.dp: tp 2 * pp 1 * dp 3 does not divide the 8 GPUs; choose sizes whose "
+         "product does"},
         {SMALL, "{framework: vllm, gpus: 8, tp: 8}",
          "c.yaml:1:39: train.tp: tp 8 does not divide the model's 4 attention heads; use a divisor "
          "of 4"},
@@ -230,9 +246,22 @@ static void test_vllm_refusals(void) {
          "leave this out"},
         {SMALL, "{framework: vllm, gpus: 4, tp: 3, engines: 4}",
          "c.yaml:1:39: train.tp: tp 3 does not divide the 4 GPUs; choose sizes whose product does"},
+        {SMALL, "{framework: vllm, gpus: 4, tp: 2, dp: 2, moe_tp_across_dp: false}",
+         "c.yaml:1:67: train.moe_tp_across_dp: data parallel ranks of one engine step together, so "
+         "that it cuts experts over tp * dp; write engines: 2 in place of dp for engines on their "
+         "own"},
+        {SMALL, "{framework: vllm, gpus: 4, tp: 2, dp: 2, engines: 2}",
+         "c.yaml:1:58: train.engines: tp 2 * pp 1 * dp 2 * engines 2 is not the 4 GPUs; leave "
+         "engines out or write 1"},
         {SMALL, "{framework: vllm, gpus: 4, tp: 2, engines: 4}",
-         "c.yaml:1:51: train.engines: tp 2 * pp 1 * engines 4 does not divide the 4 GPUs; choose "
-         "sizes whose product does"},
+         "c.yaml:1:51: train.engines: tp 2 * pp 1 * dp 1 * engines 4 is not the 4 GPUs; leave "
+         "engines out or write 2"},
+        {DELTA_NET, "{framework: vllm, gpus: 4, tp: 4}",
+         "c.yaml:1:39: train.tp: tp 4 does not divide the 2 heads or groups of segment 0 of "
+         "model.layers.0.linear_attn.conv1d.weight; use a divisor of 2"},
+        {GPT_OSS, "{framework: vllm, gpus: 4, tp: 4}",
+         "c.yaml:1:39: train.tp: tp 4 exceeds the 2 KV heads of gpt-oss, whose attention the "
+         "engine cannot repeat over ranks; use a divisor of 2"},
         {LIST_SIX, "{framework: vllm, gpus: 4, tp: 4}",
          "c.yaml:1:39: train.tp: tp 4 and the model's 6 KV heads do not divide each other; use a "
          "divisor or a multiple of 6"},
@@ -267,7 +296,7 @@ static void test_vllm_uneven_stages(void) {
                   "model.layers.#.input_layernorm.weight", "0002");
     g_autoptr(RefitLayout) stated =
         make(SMALL, "{framework: vllm, gpus: 8, tp: 2, stage_layers: [1, 3], first_gpu: 0}");
-    g_assert_cmpstr(refit_layout_summary(stated), ==, "vllm tp2 pp2 dp2");
+    g_assert_cmpstr(refit_layout_summary(stated), ==, "vllm tp2 pp2 dp1 x 2 engines");
     assert_held(stated, "model.layers.1.input_layernorm.weight", "2,3,6,7 [0:8]");
 }
 
@@ -286,7 +315,13 @@ static void test_vllm_engines(void) {
 
 static void test_vllm_across_dp(void) {
     g_autoptr(RefitLayout) layout =
-        make(EXPERTS, "{framework: vllm, gpus: 4, tp: 2, moe_tp_across_dp: true, first_gpu: 0}");
+        make(EXPERTS, "{framework: vllm, gpus: 4, tp: 2, dp: 2, first_gpu: 0}");
+    g_autoptr(RefitLayout) engines =
+        make(EXPERTS, "{framework: vllm, gpus: 4, tp: 2, first_gpu: 0}");
+
+    g_assert_cmpstr(refit_layout_summary(layout), ==, "vllm tp2 dp2");
+    g_assert_cmpstr(refit_layout_summary(engines), ==, "vllm tp2 dp1 x 2 engines");
+    assert_held(engines, "layers.0.experts.2.up", "0,2 [0:2, 0:2]; 1,3 [2:4, 0:2]");
 
     assert_held(layout, "layers.0.experts.2.up",
                 "0 [0:1, 0:2]; 1 [1:2, 0:2]; 2 [2:3, 0:2]; 3 [3:4, 0:2]");
@@ -323,11 +358,40 @@ static void test_vllm_uneven_stacked(void) {
     assert_held(wide, "layers.0.bias", "0 [0:1, 0:2]; 1 [1:2, 0:2]; 2 [2:3, 0:2]; 3 [3:4, 0:2]");
 }
 
-static void test_vllm_round_robin(void) {
-    g_autoptr(RefitLayout) layout = make(
-        EXPERTS, "{framework: vllm, gpus: 3, ep: true, expert_placement: round_robin, first_gpu: "
-                 "0}");
+/* The engine places experts linearly where it cannot place them in turn, and goes on. */
+static void test_vllm_round_robin_falls_back(void) {
+    static const char *const cases[][3] = {
+        {EXPERTS, "gpus: 3, tp: 1, dp: 3, ep: true", "no expert groups"},
+        {IN_GROUPS, "gpus: 3, tp: 1, dp: 3, ep: true", "no routing tables"},
+        {IN_GROUPS, "gpus: 2, tp: 2, ep: true, redundant_experts: 2", "redundant copies"},
+        {IN_GROUPS, "gpus: 2, tp: 2, ep: true, expert_map: [0, 1, 2, 3]", "rebalanced"},
+        {IN_GROUPS, "gpus: 1, ep: true", "not spread"},
+        {IN_GROUPS, "gpus: 2, tp: 2", "not spread"},
+    };
 
+    for (guint i = 0; i < G_N_ELEMENTS(cases); i++) {
+        g_autofree char *side = g_strdup_printf("{framework: vllm, %s, first_gpu: 0}", cases[i][1]);
+        g_autofree char *turned = g_strdup_printf(
+            "{framework: vllm, %s, expert_placement: round_robin, first_gpu: 0}", cases[i][1]);
+        g_autoptr(RefitLayout) linear = make(cases[i][0], side);
+        g_autoptr(RefitLayout) layout = make(cases[i][0], turned);
+        g_autoptr(RefitHolding) wanted = holding_of(linear, find(linear, "layers.1.experts.2.up"));
+        g_autoptr(RefitHolding) held = holding_of(layout, find(layout, "layers.1.experts.2.up"));
+        g_assert_cmpuint(refit_layout_n_notes(layout), ==, 1);
+        g_assert_nonnull(strstr(refit_layout_note(layout, 0), cases[i][2]));
+        g_assert_cmpuint(refit_layout_n_notes(linear), ==, 0);
+        g_assert_cmpuint(held->n_pieces, ==, wanted->n_pieces);
+        for (guint p = 0; p < held->n_pieces; p++)
+            g_assert_cmpuint(held->pieces[p].ranks[0], ==, wanted->pieces[p].ranks[0]);
+    }
+}
+
+static void test_vllm_round_robin(void) {
+    g_autoptr(RefitLayout) layout =
+        make(IN_GROUPS, "{framework: vllm, gpus: 3, dp: 3, ep: true, all2all_backend: "
+                        "deepep_low_latency, expert_placement: round_robin, first_gpu: 0}");
+
+    g_assert_cmpuint(refit_layout_n_notes(layout), ==, 0);
     assert_slots(layout, "layers.1.stacked", 0, " 0 3");
     assert_slots(layout, "layers.1.stacked", 1, " 1");
     assert_slots(layout, "layers.1.stacked", 2, " 2");
@@ -440,9 +504,6 @@ static void test_vllm_slot_views(void) {
 
 static void test_vllm_expert_refusals(void) {
     static const char *const cases[][2] = {
-        {"expert_placement: round_robin",
-         "c.yaml:1:53: train.expert_placement: experts are not spread over ranks; set ep, or leave "
-         "this out"},
         {"redundant_experts: 2", "c.yaml:1:54: train.redundant_experts: experts are not spread "
                                  "over ranks; set ep, or leave this out"},
         {"expert_map: [0, 1, 2, 3]", "c.yaml:1:47: train.expert_map: experts are not spread over "
@@ -457,12 +518,6 @@ static void test_vllm_expert_refusals(void) {
         {"ep: true, redundant_experts: 2, expert_map: [0, 1, 2, 3]",
          "c.yaml:1:64: train.redundant_experts: redundant_experts and expert_map both say which "
          "slots there are; keep one"},
-        {"ep: true, redundant_experts: 2, expert_placement: round_robin",
-         "c.yaml:1:64: train.redundant_experts: experts placed round_robin have no redundant "
-         "copies or map; use expert_placement linear"},
-        {"ep: true, expert_map: [0, 1, 2, 3], expert_placement: round_robin",
-         "c.yaml:1:57: train.expert_map: experts placed round_robin have no redundant copies or "
-         "map; use expert_placement linear"},
         {"ep: true, expert_placement: robin", "c.yaml:1:63: train.expert_placement: *"},
         {"ep: true, expert_map: 4", "c.yaml:1:57: train.expert_map: *"},
         {"ep: true, expert_map: []", "c.yaml:1:57: train.expert_map: expert 0 of 4 is in no slot; "
@@ -484,6 +539,7 @@ static void test_vllm_expert_refusals(void) {
     for (guint i = 0; i < G_N_ELEMENTS(cases); i++) {
         g_autofree char *side = g_strdup_printf("{framework: vllm, gpus: 2, %s}", cases[i][0]);
 
+        g_test_message("%s", side);
         assert_refused(EXPERTS, side, cases[i][1]);
     }
     assert_refused(UNEQUAL, "{framework: vllm, gpus: 2, ep: true}",
@@ -509,6 +565,8 @@ int main(int argc, char **argv) {
                     test_vllm_sequence_parallel);
     g_test_add_func("/layout-vllm/spreads-stacked-experts-unevenly", test_vllm_uneven_stacked);
     g_test_add_func("/layout-vllm/places-experts-in-turn", test_vllm_round_robin);
+    g_test_add_func("/layout-vllm/does-not-always-place-experts-in-turn",
+                    test_vllm_round_robin_falls_back);
     g_test_add_func("/layout-vllm/puts-redundant-experts-behind-the-others", test_vllm_redundant);
     g_test_add_func("/layout-vllm/follows-a-stated-expert-map", test_vllm_expert_map);
     g_test_add_func("/layout-vllm/keeps-parameters-in-the-order-of-slots", test_vllm_slot_views);

@@ -31,7 +31,7 @@ static void test_side_ranks(void) {
     assert_ranks(agreed, "1,0");
     g_assert_cmpstr(refit_layout_side(list), ==, "train");
     g_assert_cmpstr(refit_layout_framework(list), ==, "vllm");
-    g_assert_cmpstr(refit_layout_summary(list), ==, "vllm tp1 dp7");
+    g_assert_cmpstr(refit_layout_summary(list), ==, "vllm tp1 dp1 x 7 engines");
     g_assert_cmpuint(refit_layout_n_stages(list), ==, 1);
     g_assert_cmpuint(refit_layout_stage_of(list, 6), ==, 0);
 }

@@ -248,13 +248,31 @@ static void test_nemotron_mtp_stages(void) {
     g_assert_null(find(model, "mtp.layers.1.eh_proj.weight"));
 }
 
+/* Nemotron-H: layers of plain FFNs, and no keys of experts where there are none. */
+static void test_nemotron_ffn(void) {
+    static const char body[] =
+        HEAD("nemotron_h") "config: {vocab_size: 160, hidden_size: 32, num_attention_heads: 8, "
+                           "num_key_value_heads: 2, head_dim: 8, mamba_num_heads: 16, "
+                           "mamba_head_dim: 4, n_groups: 2, ssm_state_size: 8, conv_kernel: 4, "
+                           "num_hidden_layers: 2, hybrid_override_pattern: M-";
+    g_autofree char *whole = g_strconcat(body, ", intermediate_size: 64}\n", NULL);
+    g_autofree char *none = g_strconcat(body, "}\n", NULL);
+    g_autoptr(RefitModel) model = parse_ok(whole, TRUE);
+    expect(model, "backbone.layers.1.mixer.up_proj.weight 64x32 BF16 dense_up 1 -1");
+    expect(model, "backbone.layers.1.mixer.down_proj.weight 32x64 BF16 dense_down 1 -1");
+    /* Embedding, Mamba layer without convolution bias, norm and FFN, final norm and head. */
+    g_assert_cmpuint(refit_model_n_tensors(model), ==, 1 + 8 + 3 + 2);
+    g_assert_cmpuint(refit_model_n_experts(model), ==, 0);
+    refuse(none, REFIT_ERROR_INVALID, "m.yaml:4:9: config: ", "\"intermediate_size\" is missing");
+}
+
 static void test_nemotron_refusals(void) {
     refuse(NEMOTRON(LIGHTNING "num_hidden_layers: 2"), REFIT_ERROR_INVALID,
            "m.yaml:4:9: config: ", "hybrid_override_pattern");
     refuse(NEMOTRON(LIGHTNING "num_hidden_layers: 2, hybrid_override_pattern: MX"),
            REFIT_ERROR_INVALID, "m.yaml:4:",
            "config.hybrid_override_pattern: \"MX\" is not a pattern of layers; use only the "
-           "letters M*E");
+           "letters M*E-");
     refuse(NEMOTRON(LIGHTNING "num_hidden_layers: 2, hybrid_override_pattern: \"\""),
            REFIT_ERROR_INVALID, "m.yaml:4:", "\"\" is not a pattern of layers");
     refuse(NEMOTRON(LIGHTNING "num_hidden_layers: 3, hybrid_override_pattern: M*"),
@@ -387,6 +405,7 @@ int main(int argc, char **argv) {
     g_test_add_func("/model-families/nemotron-equals-published-siblings", test_nemotron_siblings);
     g_test_add_func("/model-families/nemotron-repeats-mtp-stages", test_nemotron_mtp_stages);
     g_test_add_func("/model-families/nemotron-refuses-bad-patterns", test_nemotron_refusals);
+    g_test_add_func("/model-families/nemotron-has-plain-ffns", test_nemotron_ffn);
     g_test_add_func("/model-families/kimi-k3-has-two-kinds-of-layers", test_kimi_k3);
     g_test_add_func("/model-families/kimi-k3-parts-are-optional", test_kimi_k3_options);
     g_test_add_func("/model-families/kimi-k3-refuses-bad-lists", test_kimi_k3_refusals);

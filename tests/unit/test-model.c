@@ -274,6 +274,31 @@ static void test_all_dense_layers(void) {
                           "num_nextn_predict_layers: 2"),
                  FALSE);
     g_assert_cmpuint(refit_model_n_tensors(main_model), ==, 2 + 2 * 12 + 1);
+    /* More dense layers than there are: MTP layer 2 is one of them. */
+    g_autoptr(RefitModel) more =
+        parse_ok(DEEPSEEK("num_hidden_layers: 2, first_k_dense_replace: 3, n_shared_experts: 2, "
+                          "num_nextn_predict_layers: 2"),
+                 TRUE);
+    expect(more, "model.layers.2.mlp.up_proj.weight 5x4 BF16 dense_up 2 -1 mtp");
+    expect(more, "model.layers.2.eh_proj.weight 4x8 BF16 mtp_proj 2 -1 mtp");
+    g_assert_null(find(more, "model.layers.2.mlp.gate.weight"));
+    g_assert_nonnull(find(more, "model.layers.3.mlp.gate.weight"));
+}
+
+/* Without q_lora_rank queries are one projection: [heads * (nope + rope), hidden]. */
+static void test_plain_queries(void) {
+    g_autoptr(RefitModel) model = parse_ok(
+        HEAD("deepseek_v3") "config: {hidden_size: 4, vocab_size: 6, num_attention_heads: 2, "
+                            "kv_lora_rank: 2, qk_nope_head_dim: 2, qk_rope_head_dim: 1, "
+                            "v_head_dim: 2, intermediate_size: 5, moe_intermediate_size: 2, "
+                            "n_routed_experts: 2, num_hidden_layers: 1, "
+                            "first_k_dense_replace: 1, n_shared_experts: 0}\n",
+        TRUE);
+    expect(model, "model.layers.0.self_attn.q_proj.weight 6x4 BF16 mla_q_b 0 -1");
+    g_assert_null(find(model, "model.layers.0.self_attn.q_a_proj.weight"));
+    g_assert_null(find(model, "model.layers.0.self_attn.q_b_proj.weight"));
+    /* 2 global, 2 norms, 5 of attention, 3 of the FFN, final norm. */
+    g_assert_cmpuint(refit_model_n_tensors(model), ==, 2 + 2 + 5 + 3 + 1);
 }
 
 /* Both counts are checked whatever the options include. */
@@ -336,9 +361,6 @@ static void test_config_refusals(void) {
            "m.yaml:4:", "a token cannot choose 5 of 4 experts");
     refuse(MOE("num_hidden_layers: 2, num_experts: 4, decoder_sparse_step: 2"), REFIT_ERROR_INVALID,
            "m.yaml:4:", "config.decoder_sparse_step: ");
-    refuse(DEEPSEEK("num_hidden_layers: 2, first_k_dense_replace: 3, n_shared_experts: 1"),
-           REFIT_ERROR_INVALID,
-           "m.yaml:4:", "config.first_k_dense_replace: 3 exceeds num_hidden_layers 2");
 }
 
 /* Refused while counting: none of these would fit in memory. */
@@ -375,6 +397,7 @@ int main(int argc, char **argv) {
     g_test_add_func("/model/biases-and-norms-are-optional", test_bias_and_norm);
     g_test_add_func("/model/shared-experts-are-optional", test_no_shared_experts);
     g_test_add_func("/model/mtp-layers-follow-dense-layers", test_all_dense_layers);
+    g_test_add_func("/model/queries-may-be-one-projection", test_plain_queries);
     g_test_add_func("/model/stated-counts-are-checked-with-and-without-mtp", test_stated_counts);
     g_test_add_func("/model/refuses-a-bad-root", test_root_refusals);
     g_test_add_func("/model/refuses-inconsistent-facts", test_config_refusals);

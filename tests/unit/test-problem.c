@@ -139,7 +139,7 @@ static void test_bulk(void) {
         [REFIT_ROLE_DENSE_DOWN] = TRUE,     [REFIT_ROLE_EXPERT_GATE] = TRUE,
         [REFIT_ROLE_EXPERT_UP] = TRUE,      [REFIT_ROLE_EXPERT_DOWN] = TRUE,
         [REFIT_ROLE_EXPERT_GATE_UP] = TRUE, [REFIT_ROLE_EXPERT_GATE_UP_T] = TRUE,
-        [REFIT_ROLE_EXPERT_DOWN_T] = TRUE,
+        [REFIT_ROLE_EXPERT_DOWN_T] = TRUE,  [REFIT_ROLE_EXPERT_GATE_UP_HALVES_T] = TRUE,
     };
     for (guint role = 0; role < REFIT_N_ROLES; role++) {
         RefitTensor tensor = {.role = (RefitRole)role};

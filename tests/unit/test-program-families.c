@@ -74,7 +74,7 @@ static void assert_runs(const char *body, RefitForm form, const char *train, con
 
 static void assert_family_runs(const char *body) {
     assert_runs(body, REFIT_FORM_PLAIN, "{framework: megatron, gpus: 4, tp: 2, ep: 2}",
-                "{framework: vllm, gpus: 4, tp: 2, dp: 2}", NULL);
+                "{framework: vllm, gpus: 4, tp: 2, engines: 2}", NULL);
     assert_runs(body, REFIT_FORM_PLAIN, "{framework: fsdp, gpus: 3}",
                 "{framework: sglang, gpus: 2, tp: 2, ep: 2}", "refit");
     assert_runs(body, REFIT_FORM_PLAIN,

@@ -195,7 +195,7 @@ static void test_colocated(void) {
     g_autoptr(RefitCase) refit_case =
         parse_case("schema: refit.case/1\nmodel: tiny\ndtype: bf16\n"
                    "train: {framework: megatron, gpus: 4, tp: 2, pp: 1, ep: 2}\n"
-                   "generation: {framework: vllm, gpus: 4, first_gpu: 2, tp: 2, dp: 2}\n"
+                   "generation: {framework: vllm, gpus: 4, first_gpu: 2, tp: 2, engines: 2}\n"
                    "topology: \"node:2 gpu:4 nvlink:450GBps nic:50GBps\"\n");
 
     assert_case_runs(refit_case, 3);

@@ -226,7 +226,7 @@ static void test_ring_lanes_side_by_side(void) {
     g_autoptr(RefitDoc) doc =
         input_doc("schema: refit.case/1\nmodel: tiny\ndtype: bf16\n"
                   "train: {framework: megatron, gpus: 4, tp: 1, pp: 2, ep: 2}\n"
-                  "generation: {framework: vllm, gpus: 4, tp: 2, dp: 2}\n"
+                  "generation: {framework: vllm, gpus: 4, tp: 2, engines: 2}\n"
                   "topology: \"node:2 gpu:4 nvlink:450GBps nic:50GBps\"\n"
                   "profile: {slice_bytes: 64B, stage_lanes: 2}\n");
     g_autoptr(RefitCase) refit_case = refit_case_parse(input_store(), doc, &error);

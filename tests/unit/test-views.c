@@ -73,8 +73,20 @@ static void test_nemotron(void) {
     check_all(NEMOTRON_SMALL, all_sides);
 }
 
+/* All sides but those with `without`, which the engine does not run for that family. */
+static void check_all_but(const char *body, const char *without) {
+    g_autoptr(GPtrArray) sides = g_ptr_array_new();
+
+    for (guint i = 0; all_sides[i] != NULL; i++) {
+        if (strstr(all_sides[i], without) == NULL)
+            g_ptr_array_add(sides, (gpointer)all_sides[i]);
+    }
+    g_ptr_array_add(sides, NULL);
+    check_all(body, (const char *const *)sides->pdata);
+}
+
 static void test_gpt_oss(void) {
-    check_all(GPT_OSS_SMALL, all_sides);
+    check_all_but(GPT_OSS_SMALL, "vllm, gpus: 4, tp: 4");
 }
 
 static void test_kimi(void) {
@@ -82,7 +94,7 @@ static void test_kimi(void) {
 }
 
 static void test_mixtral(void) {
-    check_all(MIXTRAL_SMALL, all_sides);
+    check_all_but(MIXTRAL_SMALL, "dp_attention");
 }
 
 /* ---- quantized forms ---- */
