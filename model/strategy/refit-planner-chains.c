@@ -101,7 +101,7 @@ static guint begin_chain(RefitPlanner *self, guint class_index, const RefitCell 
 
     for (guint i = 0; i < self->everyone->len; i++)
         if (refit_topology_domain_of(self->topology, ranks[i]) == domain &&
-            self->sent[ranks[i]] + bytes < self->sent[best])
+            self->sent[ranks[i]] + bytes <= self->sent[best])
             best = ranks[i];
     if (refit_ranks_contain(cell->holders, cell->n_holders, best))
         return best;
