@@ -2,7 +2,8 @@
  * Strategy `refit`: what goes on inside domains that hold a cell, and chains from domain to domain.
  *
  * Needers in a domain with holders are served over NVLink: each from another holder while there are
- * enough of them, else in stripes that they swap, so that the holders send the cell once.
+ * enough of them, else in stripes that they swap, so that the holders send the cell once. What is
+ * too small for stripes comes from the holders in any case.
  *
  * Chains are for few sources and many domains. A stripe goes from domain to domain in slices, so
  * that each of them has it little later than the first one, and the sources send it once. What a
@@ -54,7 +55,7 @@ void refit_planner_serve_inside(RefitPlanner *self, guint class_index, const Ref
             g_array_append_val(self->inside, needer);
     }
     n = self->inside->len - first;
-    if (n > arrival->n_inside && bytes * klass->n_members >= self->even_bytes) {
+    if (self->stripes && n > arrival->n_inside && bytes >= n * self->stripe_bytes) {
         RefitArrival others = {.ranks = &g_array_index(self->inside, guint, first),
                                .n_ranks = n,
                                .first_inside = arrival->first_inside,

@@ -1,9 +1,9 @@
 /*
- * Simulated times of the shipped cases: `refit` is not slower than any other strategy, its wire
- * time not below the bound and within 5 % of it where LOOSE does not say otherwise, and its network
- * bytes are the bound's unless its shape pays them for time. Small cases every time, the others
- * when REFIT_LONG=1 is in the environment (minutes of simulation, up to 10 GB of memory). Of the
- * 8,192 GPU case only `refit` is simulated.
+ * Simulated times of the shipped cases: `refit` is not slower than any other strategy but those in
+ * SLOWER, its wire time not below the bound and within 5 % of it where LOOSE does not say
+ * otherwise, and its network bytes are the bound's. Small cases every time, the others when
+ * REFIT_LONG=1 is in the environment (minutes of simulation, up to 10 GB of memory). Of the 8,192
+ * GPU case only `refit` is simulated.
  */
 
 #include "model/predict/refit-prediction.h"
@@ -22,6 +22,20 @@ static const struct {
     {"deepseek-v3-gb200", 1.09},    {"kimi-k3-gb200", 1.11},       {"m2n-deepseek-v3-gb200", 1.09},
     {"nemotron-ultra-gb200", 1.06}, {"prefill-decode-h100", 1.08}, {"qwen3.5-397b-h100", 1.06},
 };
+
+/*
+ * Where another strategy is faster, and why. An entry that is no longer true fails.
+ * tiny: 5.09 kB in all, so operations rule: `direct` takes one turn, `refit` two, of which the
+ * second swaps stripes over NVLink so that each byte enters a domain once.
+ */
+static const char *const SLOWER[] = {"tiny"};
+
+static gboolean is_slower(const char *name) {
+    for (guint i = 0; i < G_N_ELEMENTS(SLOWER); i++)
+        if (g_str_equal(SLOWER[i], name))
+            return TRUE;
+    return FALSE;
+}
 
 static double limit_of(const char *name) {
     for (guint i = 0; i < G_N_ELEMENTS(LOOSE); i++)
@@ -73,7 +87,10 @@ static void test_times(gconstpointer data) {
         if (!g_str_equal(refit_strategies()[i]->name, "refit"))
             fastest_s =
                 MIN(fastest_s, predict(problem, refit_strategies()[i]->name).step_s);
-    g_assert_cmpfloat(own.step_s, <=, fastest_s);
+    if (is_slower(data))
+        g_assert_cmpfloat(own.step_s, >, fastest_s);
+    else
+        g_assert_cmpfloat(own.step_s, <=, fastest_s);
 }
 
 int main(int argc, char **argv) {
