@@ -39,9 +39,8 @@ static char *check_sums(const RandomCase *random, const RefitPlan *plan) {
                                needed, plan->problem->needed_bytes);
     if (!refit_bound_compute(plan->problem, &bound, NULL) || bound.network_bytes != network)
         return g_strdup_printf("the bound is %" G_GUINT64_FORMAT " bytes", network);
-    if (g_str_equal(plan->strategy, "refit")
-            ? plan->link_bytes[NETWORK] != network
-            : plan->link_bytes[NETWORK] < network)
+    if (g_str_equal(plan->strategy, "refit") ? plan->link_bytes[NETWORK] != network
+                                             : plan->link_bytes[NETWORK] < network)
         return g_strdup_printf("%" G_GUINT64_FORMAT " bytes cross the network, the bound is "
                                "%" G_GUINT64_FORMAT,
                                plan->link_bytes[NETWORK], network);

@@ -85,8 +85,7 @@ static void test_times(gconstpointer data) {
         return;
     for (guint i = 0; refit_strategies()[i] != NULL; i++)
         if (!g_str_equal(refit_strategies()[i]->name, "refit"))
-            fastest_s =
-                MIN(fastest_s, predict(problem, refit_strategies()[i]->name).step_s);
+            fastest_s = MIN(fastest_s, predict(problem, refit_strategies()[i]->name).step_s);
     if (is_slower(data))
         g_assert_cmpfloat(own.step_s, >, fastest_s);
     else
