@@ -97,17 +97,16 @@ static guint begin_chain(RefitPlanner *self, guint class_index, const RefitCell 
                          const RefitPart *part, guint holder, guint *handle_out) {
     const guint *ranks = (const guint *)(gpointer)self->everyone->data;
     guint64 bytes = part->bytes * self->problem->classes[class_index].n_members;
-    guint domain = refit_topology_domain_of(self->topology, holder), best = holder;
-    guint first_inside, n_inside;
+    guint best = holder, first, n, n_inside;
 
-    for (guint i = 0; i < self->everyone->len; i++)
-        if (refit_topology_domain_of(self->topology, ranks[i]) == domain &&
-            self->sent[ranks[i]] + bytes <= self->sent[best])
+    n = refit_domain_ranks(self->topology, ranks, self->everyone->len, holder, &first);
+    for (guint i = first; i < first + n; i++)
+        if (self->sent[ranks[i]] + bytes <= self->sent[best])
             best = ranks[i];
     if (refit_ranks_contain(cell->holders, cell->n_holders, best))
         return best;
-    n_inside = refit_planner_holders_inside(self, cell, best, &first_inside);
-    holder = least_sent_inside(self, cell->holders + first_inside, n_inside);
+    n_inside = refit_domain_ranks(self->topology, cell->holders, cell->n_holders, best, &first);
+    holder = least_sent_inside(self, cell->holders + first, n_inside);
     self->sent_inside[holder] += bytes;
     *handle_out = refit_plan_builder_add(self->builder, class_index, part->region, holder, best,
                                          self->network_stage, REFIT_LANDING_RELAY, NULL, 0);

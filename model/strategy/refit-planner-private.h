@@ -73,9 +73,6 @@ const RefitPart *refit_planner_whole_stripe(const RefitPlanner *self, RefitCut *
 /* Two parts of one list, the second behind the first. */
 RefitIntervalList *refit_planner_join_lists(const RefitIntervalList *front,
                                             const RefitIntervalList *back);
-/* Holders of the cell in the domain of `rank`: a run of its ascending list, from *first_out on. */
-guint refit_planner_holders_inside(const RefitPlanner *self, const RefitCell *cell, guint rank,
-                                   guint *first_out);
 /*
  * Who sends `bytes` of the cell to `taker`: a holder that sends to it anyway, unless another one
  * has sent less by more than half of that. Few and equal messages per rank keep NICs in step.

@@ -57,7 +57,8 @@ guint refit_domain_run(const RefitTopology *topology, const guint *ranks, guint 
     return n;
 }
 
-gboolean refit_ranks_contain(const guint *ranks, guint n_ranks, guint rank) {
+/* The first of the ranks that is not below `rank`; n_ranks when all are. */
+static guint find_rank(const guint *ranks, guint n_ranks, guint rank) {
     guint lo = 0, hi = n_ranks;
 
     while (lo < hi) {
@@ -67,7 +68,24 @@ gboolean refit_ranks_contain(const guint *ranks, guint n_ranks, guint rank) {
         else
             hi = middle;
     }
-    return lo < n_ranks && ranks[lo] == rank;
+    return lo;
+}
+
+guint refit_domain_ranks(const RefitTopology *topology, const guint *ranks, guint n_ranks,
+                         guint rank, guint *first_out) {
+    guint per_domain = refit_topology_gpus_per_domain(topology);
+    guint domain = rank / per_domain;
+
+    *first_out = find_rank(ranks, n_ranks, domain * per_domain);
+    if (*first_out == n_ranks || ranks[*first_out] / per_domain != domain)
+        return 0;
+    return refit_domain_run(topology, ranks, n_ranks, *first_out);
+}
+
+gboolean refit_ranks_contain(const guint *ranks, guint n_ranks, guint rank) {
+    guint at = find_rank(ranks, n_ranks, rank);
+
+    return at < n_ranks && ranks[at] == rank;
 }
 
 guint refit_spread(guint n, guint root, RefitSpreadFunc hop, gpointer data) {

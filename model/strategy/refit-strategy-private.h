@@ -59,6 +59,10 @@ guint64 refit_batch_limit(const RefitCase *refit_case);
 /* Ranks [first, first + n) of an ascending list that lie in the domain of ranks[first]. */
 guint refit_domain_run(const RefitTopology *topology, const guint *ranks, guint n_ranks,
                        guint first);
+/* Ranks of an ascending list that lie in the domain of `rank`: those from *first_out on, and how
+ * many they are. Cost: the log of the list, and the run. */
+guint refit_domain_ranks(const RefitTopology *topology, const guint *ranks, guint n_ranks,
+                         guint rank, guint *first_out);
 /* Ranks of the source and of all pools that have not failed, ascending; guint. */
 GArray *refit_ranks_of_both_sides(const RefitProblem *problem);
 gboolean refit_ranks_contain(const guint *ranks, guint n_ranks, guint rank);

@@ -73,21 +73,6 @@ guint refit_planner_choose_sender(RefitPlanner *self, const RefitCell *cell, gui
     return best;
 }
 
-guint refit_planner_holders_inside(const RefitPlanner *self, const RefitCell *cell, guint rank,
-                                   guint *first_out) {
-    guint domain = refit_topology_domain_of(self->topology, rank);
-    guint first = 0, n = 0;
-
-    while (first < cell->n_holders &&
-           refit_topology_domain_of(self->topology, cell->holders[first]) < domain)
-        first++;
-    while (first + n < cell->n_holders &&
-           refit_topology_domain_of(self->topology, cell->holders[first + n]) == domain)
-        n++;
-    *first_out = first;
-    return n;
-}
-
 /* ---- stripes and slices ---- */
 
 /* Near-equal stripes of a cell, at most `wanted`, less where that would cut a byte (1 cannot). */
@@ -324,8 +309,8 @@ static void list_arrivals(RefitPlanner *self, guint class_index, const RefitCell
 
         n = refit_domain_run(self->topology, cell->needers, cell->n_needers, first);
         arrival.n_ranks = n;
-        arrival.n_inside =
-            refit_planner_holders_inside(self, cell, arrival.ranks[0], &arrival.first_inside);
+        arrival.n_inside = refit_domain_ranks(self->topology, cell->holders, cell->n_holders,
+                                              arrival.ranks[0], &arrival.first_inside);
         if (arrival.n_inside == 0)
             g_array_append_val(self->arrivals, arrival);
         else if (serve)
@@ -471,19 +456,13 @@ static guint count_batches(const RefitPlanner *self, double bound_s) {
     return (guint)CLAMP(MIN(wanted + 1, most_batches), 1, refit_case->profile->batches);
 }
 
-/* NVLink domains in which something is needed. */
-static guint count_domains(const RefitProblem *problem) {
-    const RefitCase *refit_case = problem->refit_case;
-    guint n_domains = 0, last = G_MAXUINT;
-    g_autoptr(GArray) ranks = refit_ranks_of_both_sides(problem);
+/* NVLink domains whose ranks take part. */
+static guint count_domains(const RefitPlanner *self) {
+    const guint *ranks = (const guint *)(gpointer)self->everyone->data;
+    guint n_domains = 0;
 
-    for (guint i = 0; i < ranks->len; i++) {
-        guint domain =
-            refit_topology_domain_of(refit_case->topology, g_array_index(ranks, guint, i));
-
-        n_domains += domain != last ? 1 : 0;
-        last = domain;
-    }
+    for (guint first = 0; first < self->everyone->len; n_domains++)
+        first += refit_domain_run(self->topology, ranks, self->everyone->len, first);
     return n_domains;
 }
 
@@ -540,7 +519,7 @@ static gboolean build_with(RefitPlanBuilder *builder, const RefitProblem *proble
 
         self.network_stage = self.relay_stage = refit_plan_builder_add_stage(
             builder, "chain",
-            refit_chain_slices(problem, per_batch, per_batch, count_domains(problem)));
+            refit_chain_slices(problem, per_batch, per_batch, count_domains(&self)));
     } else {
         self.network_stage = refit_plan_builder_add_stage(builder, "network", 1);
         self.relay_stage = refit_plan_builder_add_stage(builder, "relay", 1);
